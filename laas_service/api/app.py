@@ -107,6 +107,13 @@ ROUTES = (
     ),
     Route(
         "POST",
+        f"{FABRIC}/sleep",
+        fabrics.let_sleep,
+        "laas:fabric:make_room",
+        {200: schemas.SleepPlan, 202: schemas.SleepPlan},
+    ),
+    Route(
+        "POST",
         f"{FABRIC}/evacuate",
         fabrics.evacuate,
         "laas:fabric:evacuate",

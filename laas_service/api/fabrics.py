@@ -96,6 +96,17 @@ def make_room(call: Call, fabric_id: str, body: schemas.NewRoom) -> Answer:
     return Answer(202 if begun else 200, schemas.RoomPlan.of(body.hosts, plan))
 
 
+def let_sleep(call: Call, fabric_id: str, body: schemas.NewSleep) -> Answer:
+    """Plan moves of tenants after which more switches can sleep; unless dry, announce the first."""
+    permission = Permission(body.moves, body.max_cost, body.override)
+    if body.dry_run:
+        plan = call.use_cases.moves.advise_sleep(fabric_id, permission)
+    else:
+        plan = call.use_cases.moves.let_sleep(call.caller, fabric_id, permission)
+    begun = any(move.announced for move in plan.moves)
+    return Answer(202 if begun else 200, schemas.SleepPlan.of(plan))
+
+
 def show_room(call: Call, fabric_id: str) -> Answer:
     """Show the last plan of moves that makes room for the fabric's queue."""
     fabric = call.fabrics.fabric(fabric_id)

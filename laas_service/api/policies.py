@@ -126,9 +126,11 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:fabric:make_room",
             ADMIN,
-            "Plan moves of tenants after which a size fits, and have them made.",
+            "Plan moves of tenants after which a size fits or switches can sleep, and have them "
+            "made.",
             f"GET {fabric}/make-room",
             f"POST {fabric}/make-room",
+            f"POST {fabric}/sleep",
         ),
         _rule(
             "laas:fabric:evacuate",

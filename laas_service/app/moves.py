@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The use cases of moves: room for a request, evacuation of hosts, and what tenants are told.
+"""The use cases of moves: room for a request, evacuation, power, and what tenants are told.
 
 A plan moves tenants who consent. It is advice until somebody asks for it to be carried out; then
-a move is announced, and begins when the notice of its tenant is over. To make room the first move
-of the plan is announced; the moves of an evacuation do not depend on each other, so all are.
+a move is announced, and begins when the notice of its tenant is over. To make room, or to let
+switches sleep, the first move of the plan is announced; the moves of an evacuation do not depend
+on each other, so all are.
 """
 
 import logging
@@ -33,6 +34,7 @@ from laas_service.app.room_planner import (
     NO_OVERRIDE,
     Permission,
     PlannedMove,
+    PowerPlan,
     RoomPlan,
     RoomPlanner,
 )
@@ -124,11 +126,10 @@ class Moves:
             NotFound: there is no such fabric.
             InvalidInput: the policy is not offered, or a number is out of range.
         """
-        asked, moves = wanted.asked, wanted.permission.moves
+        asked = wanted.asked
         if asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
-        if not 0 <= moves <= MOST_MOVES:
-            raise InvalidInput("moves", moves, f"give 0 to {MOST_MOVES} tenants")
+        _check_moves(wanted.permission)
         policy = self._lookup.policy(asked.policy)
         constraints = self._lookup.constraints(fabric_id, asked)
         request = Request("", asked.hosts, constraints=constraints)
@@ -150,6 +151,32 @@ class Moves:
         told = self._announced(caller, first, why, forced=wanted.permission.override)
         self._wake()
         return RoomPlan(plan.fabric, plan.placement, (told, *others), plan.cut_off)
+
+    def advise_sleep(self, fabric_id: str, permission: Permission) -> PowerPlan:
+        """Moves that empty leaves, so that more switches can sleep; nothing changes.
+
+        Raises:
+            NotFound: there is no such fabric.
+            InvalidInput: the number of moves is out of range.
+            ConcurrentUpdate: an allocation changed meanwhile.
+        """
+        _check_moves(permission)
+        plan = self._planner.plan_sleep(fabric_id, permission)
+        return replace(plan, moves=self._priced(plan.fabric, plan.moves))
+
+    def let_sleep(self, caller: Caller, fabric_id: str, permission: Permission) -> PowerPlan:
+        """As ``advise_sleep``, and announce the first move; the others follow when asked again.
+
+        Raises: as ``advise_sleep``; Conflict: its tenant changed meanwhile.
+        """
+        plan = self.advise_sleep(fabric_id, permission)
+        if not plan.moves:
+            return plan
+        first, *others = plan.moves
+        forced = permission.override
+        told = self._announced(caller, first, "so that switches can sleep", forced=forced)
+        self._wake()
+        return replace(plan, moves=(told, *others))
 
     def queue_room(self, fabric_id: str) -> QueueRoom | None:
         """The last plan that makes room for the fabric's queue; None if there never was one."""
@@ -302,3 +329,9 @@ class Moves:
             by=caller.initiator,
         )
         return replace(move, record=record, announced=True)
+
+
+def _check_moves(permission: Permission) -> None:
+    """Raises: InvalidInput, if a plan may not move so many tenants."""
+    if not 0 <= permission.moves <= MOST_MOVES:
+        raise InvalidInput("moves", permission.moves, f"give 0 to {MOST_MOVES} tenants")

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Plans moves of tenants after which a request fits, within consent, quotas and exemptions."""
+"""Plans moves of tenants after which a request fits, or after which switches can sleep.
+
+Within consent, quotas and exemptions.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -17,8 +20,12 @@ from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.admission.constrained import explain_constraints
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.errors import ConcurrentUpdate
+from laas_service.domain.idle_links import idle_components
+from laas_service.domain.inventory import Switch
 from laas_service.domain.moves.consent import Movable
-from laas_service.domain.moves.plan_moves import MOVES_WORK, MovePlan, plan_moves
+from laas_service.domain.moves.nearest import Nearest
+from laas_service.domain.moves.plan_moves import MOVES_WORK, plan_moves
+from laas_service.domain.moves.sleep import plan_sleep
 from laas_service.domain.policies.base import Policy
 
 NO_MOVES_LEFT = "its project has had its moves to other hosts of these 24 hours"
@@ -69,6 +76,25 @@ class RoomPlan:
 
     fabric: FabricRecord
     placement: Allocation
+    moves: tuple[PlannedMove, ...]
+    cut_off: bool
+
+    @property
+    def new_hosts(self) -> int:
+        return sum(move.new_hosts for move in self.moves)
+
+    @property
+    def cost(self) -> float:
+        return sum(move.cost for move in self.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPlan:
+    """The moves after which more switches can sleep, in order, and those that can now and then."""
+
+    fabric: FabricRecord
+    now: tuple[Switch, ...]
+    after: tuple[Switch, ...]
     moves: tuple[PlannedMove, ...]
     cut_off: bool
 
@@ -135,11 +161,42 @@ class RoomPlanner:
             )
             if isinstance(answer, NoFit):
                 return explain_constraints(policy, ledger, request, answer)
-            stay = [] if permission.override else self._must_stay(answer, candidates, left)
+            stay = [] if permission.override else self._must_stay(answer.moves, candidates, left)
             if not stay:
-                return self._described(fabric, answer, candidates)
+                moves = self._planned(answer.moves, candidates)
+                return RoomPlan(fabric, answer.placement, moves, answer.cut_off)
             for id in stay:
                 del candidates[id]
+
+    def plan_sleep(self, fabric_id: str, permission: Permission) -> PowerPlan:
+        """Moves that empty leaves, of tenants that may get other hosts, if more switches are idle.
+
+        Of the moves found only those are planned after which most switches are idle: a leaf may be
+        empty at the price of an L2 switch or a spine that is used then.
+
+        Raises:
+            NotFound: there is no such fabric.
+            ConcurrentUpdate: an allocation changed meanwhile.
+        """
+        fabric = self._store.fabric(fabric_id)
+        ledger, _ = self._store.ledger(fabric_id)
+        candidates = dict(self.movable(fabric_id, permission))
+        left = {} if permission.override else self.moves_left(candidates.values())
+        while True:
+            plan = plan_sleep(ledger, permission.moves, lambda one: one.id in candidates)
+            stay = [] if permission.override else self._must_stay(plan.moves, candidates, left)
+            if not stay:
+                break
+            for id in stay:
+                del candidates[id]
+        draft = ledger.copy()
+        idle = [idle_components(draft, fabric.inventory).switches]
+        for move in plan.moves:
+            draft.change(move.allocation)
+            idle.append(idle_components(draft, fabric.inventory).switches)
+        made = max(range(len(idle)), key=lambda count: len(idle[count]))
+        moves = self._planned(plan.moves[:made], candidates)
+        return PowerPlan(fabric, idle[0], idle[made], moves, plan.cut_off)
 
     def movable(self, fabric_id: str, permission: Permission) -> dict[str, AllocationRecord]:
         """The allocations that may move, if only their links change, by id."""
@@ -185,32 +242,35 @@ class RoomPlanner:
         return dict(self._quotas.moves_left({record.project_id for record in records}))
 
     def _must_stay(
-        self, plan: MovePlan, records: Mapping[str, AllocationRecord], left: Mapping[str, int]
+        self,
+        moves: Sequence[Nearest],
+        records: Mapping[str, AllocationRecord],
+        left: Mapping[str, int],
     ) -> Collection[str]:
-        """Of the tenants that the plan moves to other hosts, those whose servers may not stop, and
+        """Of the tenants that a plan moves to other hosts, those whose servers may not stop, and
         those too many of a project."""
         moved, stay = Counter[str](), []
-        for move in plan.moves:
+        for move in moves:
             record = records[move.allocation.id]
             if not move.new_hosts:
                 continue
             moved[record.project_id] += 1
-            too_many = moved[record.project_id] > left.get(record.project_id, len(plan.moves))
+            too_many = moved[record.project_id] > left.get(record.project_id, len(moves))
             if not record.consent.lets_servers_go(live=self._live_ports) or too_many:
                 stay.append(record.id)
         return stay
 
-    def _described(
-        self, fabric: FabricRecord, plan: MovePlan, records: Mapping[str, AllocationRecord]
-    ) -> RoomPlan:
-        """The plan with the records of its tenants. Raises: ConcurrentUpdate."""
-        now, moves = self._clock(), []
-        for move in plan.moves:
+    def _planned(
+        self, moves: Iterable[Nearest], records: Mapping[str, AllocationRecord]
+    ) -> tuple[PlannedMove, ...]:
+        """The moves with the records of their tenants. Raises: ConcurrentUpdate."""
+        now, planned = self._clock(), list[PlannedMove]()
+        for move in moves:
             record = records[move.allocation.id]
             if record.placed is None:
                 raise ConcurrentUpdate(f"allocation {record.id!r} changed meanwhile")
             begins = now + timedelta(seconds=record.consent.notice)
-            moves.append(
+            planned.append(
                 PlannedMove(record, record.placed, move.allocation, move.new_hosts, begins)
             )
-        return RoomPlan(fabric, plan.placement, tuple(moves), plan.cut_off)
+        return tuple(planned)

@@ -251,6 +251,26 @@ class MakeRoom(HostsCommand):
         return rest.call("POST", f"{path}/make-room", body=body)
 
 
+class Sleep(ShowCommand):
+    """Move tenants who consent so that more switches can sleep"""
+
+    arguments = (
+        argument("--moves", type=int, metavar="TENANTS", help="move at most so many; default: 1"),
+        *MOVING,
+        dry_run("show the plan, tell nobody"),
+        *FABRIC,
+    )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        body = given(
+            moves=args.moves,
+            max_cost=args.max_cost,
+            override=args.override or None,
+            dry_run=args.dry_run or None,
+        )
+        return rest.call("POST", f"{rest.fabric(args.fabric)}/sleep", body=body)
+
+
 class Map(ShowCommand):
     """Write a page that shows the fabric: who owns which cable, the queue, faults"""
 

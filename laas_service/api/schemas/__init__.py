@@ -27,6 +27,7 @@ from laas_service.api.schemas.allocations import (
     History,
     QueueRoomShown,
     RoomPlan,
+    SleepPlan,
 )
 from laas_service.api.schemas.base import (
     AT_ONCE,
@@ -68,6 +69,7 @@ from laas_service.api.schemas.requests import (
     NewHosts,
     NewPlane,
     NewRoom,
+    NewSleep,
     Paging,
     Precondition,
     QuotaQuery,

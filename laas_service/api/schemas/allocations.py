@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, Field, RootModel
 
 from laas_service.api.schemas.base import Schema, Triple
-from laas_service.api.schemas.fabrics import ContentionFreeNow, Shape, WorstLoad
+from laas_service.api.schemas.fabrics import ContentionFreeNow, IdleSwitch, Shape, WorstLoad
 from laas_service.api.schemas.requests import Constraints
 from laas_service.app import moves as planning
 from laas_service.app import requests, room_planner
@@ -333,6 +333,34 @@ class RoomPlan(Schema):
             moved_hosts=plan.new_hosts,
             cost=plan.cost,
             shape=Shape.of(shape) if shape else None,
+            cut_off=plan.cut_off,
+        )
+
+
+class SleepPlan(Schema):
+    """Moves after which more switches can sleep."""
+
+    fabric: str
+    idle_now: Annotated[
+        list[IdleSwitch], Field(description="Switches that may be turned down, as in `idle`.")
+    ]
+    idle_after: Annotated[list[IdleSwitch], Field(description="Those after all moves.")]
+    moves: Annotated[list[PlannedMove], Field(description="In order, one after the other.")]
+    moved_hosts: Annotated[int, Field(description="Hosts that tenants newly get, in all.")]
+    cost: Annotated[float, Field(description="Of all moves.")]
+    cut_off: Annotated[
+        bool, Field(description="The search stopped at its budget: more could perhaps sleep.")
+    ]
+
+    @classmethod
+    def of(cls, plan: room_planner.PowerPlan) -> Self:
+        return cls(
+            fabric=plan.fabric.id,
+            idle_now=[IdleSwitch.model_validate(switch) for switch in plan.now],
+            idle_after=[IdleSwitch.model_validate(switch) for switch in plan.after],
+            moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
+            moved_hosts=plan.new_hosts,
+            cost=plan.cost,
             cut_off=plan.cut_off,
         )
 

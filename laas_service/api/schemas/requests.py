@@ -367,6 +367,19 @@ class NewRoom(Body):
     dry_run: Annotated[bool, Field(description="Answer the plan, and tell nobody.")] = False
 
 
+class NewSleep(Body):
+    """What may move so that switches can sleep."""
+
+    moves: Annotated[int, Field(ge=0, le=MOST_MOVES, description="The most tenants that move.")] = 1
+    max_cost: Annotated[
+        MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")
+    ] = None
+    override: Annotated[
+        bool, Field(description="Tenants that do not consent move, too; their notice is given.")
+    ] = False
+    dry_run: Annotated[bool, Field(description="Answer the plan, and tell nobody.")] = False
+
+
 class HostChange(Body):
     """At least one field; the others stay unchanged."""
 

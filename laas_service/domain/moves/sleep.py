@@ -6,7 +6,7 @@ A leaf is emptied by the search that replaces hosts (``replacement``). LaaS (ANC
 follows the use of the cloud with the network's power; here tenants move for it as well.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from laas_service.domain.allocation import Allocation
@@ -46,12 +46,17 @@ class SleepPlan:
         return sum(move.new_hosts for move in self.moves)
 
 
-def plan_sleep(fabric: LedgerView, most_moves: int, work: int = MOVES_WORK) -> SleepPlan:
+def plan_sleep(
+    fabric: LedgerView,
+    most_moves: int,
+    movable: Callable[[Allocation], bool] | None = None,
+    work: int = MOVES_WORK,
+) -> SleepPlan:
     """Moves of at most ``most_moves`` tenants that empty leaves, those with fewest hosts first.
 
     Greedy: a leaf is emptied if each tenant on it can leave it for leaves in use, and has not
-    moved for another leaf. No tenant moves onto an unused leaf. Containers stay. The fabric is
-    not changed.
+    moved for another leaf. No tenant moves onto an unused leaf. ``movable`` says which tenants may
+    move; by default all may. Containers stay. The fabric is not changed.
     """
     now, draft, budget = unused_switches(fabric), fabric.copy(), RequestBudget(work)
     used = _used_hosts(draft)
@@ -64,7 +69,8 @@ def plan_sleep(fabric: LedgerView, most_moves: int, work: int = MOVES_WORK) -> S
         tenants = _on_leaf(draft, group)
         if not tenants or len(moved) + len(tenants) > most_moves:
             continue
-        if all(can_move(tenant) and tenant.id not in moved for tenant in tenants):
+        free_to_go = movable is None or all(map(movable, tenants))
+        if free_to_go and all(can_move(one) and one.id not in moved for one in tenants):
             moves += _emptied(draft, group, tenants, budget)
     return SleepPlan(tuple(moves), now, unused_switches(draft), budget.cut)
 

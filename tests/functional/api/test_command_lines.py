@@ -70,6 +70,7 @@ SAMPLES = {
     "fabric plane": ("--l2", "3", "--dry-run"),
     "fabric routing": (),
     "fabric show": (),
+    "fabric sleep": ("--moves", "1", "--dry-run"),
     "fabric switches": (),
     "fabric utilization": (),
     "host confirm-empty": ("node31",),
