@@ -86,6 +86,11 @@ def test_no_step_is_missing(matrix, scenario):
     assert matrix.clean(scenario) == STEPS[scenario]
 
 
+def test_an_allocation_leaves_a_dead_host_for_another_one(matrix):
+    """Its server is evacuated; the judge looks at every step and at the end."""
+    assert "move servers" in matrix.clean("rescue")
+
+
 @pytest.mark.parametrize(
     ("scenario", "steps", "fault"),
     diagonal(),

@@ -2,8 +2,8 @@
 
 """``tox -e matrix``: run every cell and write the table of the page.
 
-``python -m tests.matrix SCENARIO ...`` runs those scenarios only, and ``SCENARIO:FAULT`` runs
-one column. A partial run does not write the table.
+``python -m tests.matrix SCENARIO ...`` runs those scenarios only and writes their part of the
+table. ``SCENARIO:FAULT`` runs one column and writes nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ def main(wanted: list[str]) -> int:
                 _column(matrix, name, steps[name], fault, cells, failures)
     for failure in failures:
         print(failure, file=sys.stderr)
-    if not failures and not wanted:
-        table.PAGE.write_text(table.render(steps, cells))
+    if not failures and not any(":" in word for word in wanted):
+        old_steps, old_cells = table.parse(table.PAGE.read_text()) if wanted else ({}, {})
+        others = {cell: text for cell, text in old_cells.items() if cell[0] not in steps}
+        table.PAGE.write_text(table.render(old_steps | steps, others | cells))
     print(f"{len(cells)} cells, {len(failures)} runs failed")
     return 1 if failures else 0
 

@@ -24,6 +24,9 @@ from tests.walks import Walks
 
 NOBODY = "laas-nobody"
 
+MIGRATED = ("confirmed", "reverted", "done")
+"""The states in which migrations end; those off a dead host are done."""
+
 
 class Seen:
     """State of database, cloud and files at one moment."""
@@ -110,7 +113,7 @@ def final(seen: Seen, switches: str | None = None) -> list[str]:
     if seen.manifest["generation"] != seen.fabric["routes_generation"]:
         wrong.append("the published files are not the newest")
     wrong += _handed_over(seen, active)
-    if left := [status for status in seen.migrations if status not in ("confirmed", "reverted")]:
+    if left := [status for status in seen.migrations if status not in MIGRATED]:
         wrong.append(f"migrations are {left}")
     for id, count in Counter(row["allocation"] for row in seen.hosts).items():
         if count != seen.allocations[id]["hosts"]:
@@ -189,7 +192,11 @@ def same_tables(one: str, other: str) -> bool:
 
 
 def _walks(seen: Seen, dump: str) -> list[str]:
-    """Routed allocations that own no hosts, or whose packets take foreign links."""
+    """Routed allocations that own no hosts, or whose packets take foreign links or get lost.
+
+    Packets between hosts that join and hosts that leave may get lost, where the links do not join
+    them.
+    """
     inventory, tree = FABRIC.inventory, FABRIC.topology.tree
     tables = _tables(dump)
 
@@ -201,13 +208,16 @@ def _walks(seen: Seen, dump: str) -> list[str]:
     for id in seen.manifest["tenants"]:
         if not hosts[id]:
             wrong.append(f"{id} is routed and owns nothing")
-        ports = [inventory.endpoint_of_port[host, 0] for host in hosts[id]]
-        for source in ports:
-            for target in ports:
+        row = seen.allocations[id]
+        used, old, new = _routed_hosts(row, hosts[id])
+        for first in used:
+            for second in used:
+                source, target = (inventory.endpoint_of_port[host, 0] for host in (first, second))
                 try:
                     taken = walks.path(source.at.guid, target.guid)
                 except AssertionError as error:
-                    wrong.append(f"{id}: {error}")
+                    if {first, second} <= old or {first, second} <= new:
+                        wrong.append(f"{id}: {error}")
                     continue
                 foreign = {cable.link for cable, _ in taken if cable.link is not None} - {
                     tree.link_at(number) for number in links[id]
@@ -215,6 +225,33 @@ def _walks(seen: Seen, dump: str) -> list[str]:
                 if foreign:
                     wrong.append(f"{id} is routed over {foreign}, which it does not own")
     return wrong
+
+
+def _routed_hosts(row: Any, owned: set[int]) -> tuple[set[int], set[int], set[int]]:
+    """The hosts of an allocation that have its routes; of them those of the old and new placement.
+
+    Hosts that join get their routes in the first step after they are claimed; those that leave lose
+    them in the last step before they are freed.
+    """
+    if row["phase"] is None:
+        return owned, owned, owned
+    old, new = _hosts_of(row["leaving"]), _hosts_of(row["placed"])
+    if row["phase"] == "prepare":
+        return old, old, old
+    if row["phase"] == "withdraw":
+        return new, new, new
+    return owned, old, new
+
+
+def _hosts_of(placement: Any) -> set[int]:
+    """The numbers of the hosts in a recorded placement."""
+    document = json.loads(placement) if isinstance(placement, str) else placement
+    return {
+        FABRIC.topology.slots * group + slot
+        for group, mask, _ in document["groups"]
+        for slot in range(FABRIC.topology.slots)
+        if int(mask, 16) >> slot & 1
+    }
 
 
 def _cloud(seen: Seen) -> list[str]:

@@ -88,6 +88,16 @@ def _boot(site: Site, seen: Seen) -> None:
     site.cloud.boot(_first_host(seen), record["project_id"])
 
 
+def _die(site: Site, seen: Seen) -> None:
+    """Start a server of the tenant on its first host; the host dies, an administrator says so."""
+    _boot(site, seen)
+    cloud, dead = site.cloud, _first_host(seen)
+    cloud.on_volumes.update(cloud.servers)
+    cloud.local = {"ephemeral": 0, "swap": 0}
+    cloud.dead.add(dead)
+    cloud.forced_down.add(dead)
+
+
 def _evacuate(seen: Seen) -> Request:
     return Request("POST", "/v1/fabrics/f/evacuate", {"hosts": [_first_host(seen)]})
 
@@ -110,9 +120,7 @@ SCENARIOS = {
         Scenario(
             "change", "A new placement, asked for", "hurt", _repair, "active", repair_links=False
         ),
-        Scenario(
-            "replace", "Another host, asked for", "allocate", _replace_host, "active", listed=False
-        ),
+        Scenario("replace", "Another host, asked for", "allocate", _replace_host, "active"),
         Scenario("consents", "", "allocate", _consent, "active", listed=False),
         Scenario(
             "evacuate",
@@ -123,6 +131,7 @@ SCENARIOS = {
             listed=False,
             prepare=_boot,
         ),
+        Scenario("rescue", "", "consents", _replace_host, "active", listed=False, prepare=_die),
     )
 }
 LISTED = [scenario for scenario in SCENARIOS.values() if scenario.listed]
