@@ -30,7 +30,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.nova import Cloud, NovaCompute
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover, Occupant
-from laas_service.app.records import AllocationRecord, Caller
+from laas_service.app.records import AllocationRecord, Caller, Drift
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
@@ -750,6 +750,28 @@ class TestGhost:
         ours.delete(BLUE)
         ours.compute.take_back(self.OWNED)
 
+    def test_the_worker_tells_it_and_closes_its_host_until_it_is_gone(self, ours, parts):
+        service, closed = Service(parts), lambda: ours.compute.observed().closed
+        record = service.ask(RED, 6)
+        service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+        ours.nova.scheduler_knows()
+        (own,) = ours.boot(RED)
+        ours.nova.filter_with(cloud.STOCK)
+        with TestForgedRebuild.forged():
+            (host,) = ours.boot(BLUE)
+        ours.nova.filter_with(cloud.OURS)
+        service.rounds(lambda: closed() == {host}, "its host is closed")
+        ghost = f"{host} runs {ours.server_of(BLUE).id} of project {BLUE}"
+        assert ghost in parts.store.allocation(record.id).history[-1].reason
+        assert parts.store.drift("f")[Drift.STRANGERS] == 1
+        ours.nova.scheduler_knows()
+        assert host not in ours.boot(RED, times=3)
+        assert ours.server_of(BLUE).status == "ACTIVE", "nobody stops it by default"
+        here = ours.admin.servers.list(search_opts={"all_tenants": 1, "host": own})
+        assert {s.status for s in here} == {"ACTIVE"}
+        ours.delete(BLUE)
+        service.rounds(lambda: not closed(), "its host is open again")
+
     def test_its_hint_outlives_the_fix(self, ours, ghost):
         found = ours.compute.forged_rebuilds() or ""
         assert found.endswith(
@@ -832,12 +854,20 @@ class TestPlacementHidesThePool:
 class TestComputeServiceComesBack:
     """A compute service that was deleted returns without aggregates: it accepts every project."""
 
-    @staticmethod
-    def reborn(lab, host):
+    @classmethod
+    def reborn(cls, lab, host):
         """Delete a compute service and start it again; returns the new service."""
+        cls.deleted(lab, host)
+        return cls.started(lab, host)
+
+    @staticmethod
+    def deleted(lab, host):
         lab.nova.computes[host].stop()
         (service,) = lab.admin.services.list(host=host, binary="nova-compute")
         lab.admin.services.delete(service.id)
+
+    @staticmethod
+    def started(lab, host):
         cell = lab.nova.host_mappings[host].cell_mapping
         objects.HostMapping(context.get_context(), host=host, cell_mapping=cell).create()
         lab.nova._start_compute(host)
@@ -952,6 +982,40 @@ class TestHostsThatRunNothing:
         service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
         assert not service.hosts(record) & first
         assert set(ours.compute.handed_over()[record.id].hosts) == service.hosts(record)
+
+    def test_a_host_that_nova_does_not_know(self, ours, parts):
+        """Another host takes its place; Nova adds no such host to an aggregate."""
+        service = Service(parts)
+        record = service.ask(RED, 5)
+        (spare,) = {*HOSTS} - service.hosts(record)
+        host = sorted(service.hosts(record))[0]
+        TestComputeServiceComesBack.deleted(ours, host)
+        try:
+            service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+            assert spare in service.hosts(record)
+            assert host not in service.hosts(record)
+            assert service.withheld() == {host: "unknown in Nova"}
+            assert isinstance(service.ask(BLUE, 1), NoFit)
+        finally:
+            TestComputeServiceComesBack.started(ours, host)
+        service.rounds(lambda: not service.withheld(), "the host is given back")
+
+    def test_an_outage_of_the_broker_withholds_nobody(self, ours, services, parts):
+        """Every compute is down at once: that is one alarm, and no host's own fault."""
+        service, memory = Service(parts), parts.store.host_memory
+        for each in services.values():
+            ours.admin.services.force_down(each.id, True)
+        service.rounds(lambda: memory("f").not_up == {*HOSTS}, "all are seen to be down")
+        assert memory("f").alarm
+        assert service.withheld() == {}
+        record = service.ask(RED, 2)
+        service.rounds(lambda: service.error(record), "the allocation waits")
+        assert "down in Nova" in service.error(record)
+        for each in services.values():
+            ours.admin.services.force_down(each.id, False)
+        service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+        assert memory("f").alarm is None
+        assert service.withheld() == {}
 
     def test_a_dead_host_is_not_the_next_tenants(self, ours, services, parts):
         """Its server is deleted while its compute is down, and runs on; Nova shows it empty."""

@@ -117,14 +117,27 @@ class RandomStory:
     def tell(self, events):
         self.settle()
         begin = [self.allocate, self.allocate, self.edit, self.release, self.fail, self.drain]
-        for number in range(events):
-            self.event(begin[number] if number < len(begin) else self.random_event())
-            self.boots()
-            self.look("after the servers")
-            self.tidy()
-            self.settle()
-            self.look("after the worker")
-        print(self.seed, dict(self.counts))
+        try:
+            for number in range(events):
+                self.event(begin[number] if number < len(begin) else self.random_event())
+                self.boots()
+                self.look("after the servers")
+                self.tidy()
+                self.settle()
+                self.look("after the worker")
+        finally:
+            print(self.summary())
+
+    def summary(self):
+        """What happened in this cloud; the documentation names these figures."""
+        counts = Counter(self.counts)
+        active, refused = counts.pop("active", 0), counts.pop("refused", 0)
+        return (
+            f"cloud {self.seed}: {active + refused} servers, {active} active, {refused} refused, "
+            f"{counts.pop('wrongly refused', 0)} of them wrongly, "
+            f"{counts.pop('strangers', 0)} strangers at {counts.pop('looks', 0)} looks; "
+            f"{dict(sorted(counts.items()))}"
+        )
 
     # -- events -------------------------------------------------------------------------
 
@@ -258,6 +271,7 @@ class RandomStory:
             self.counts["active" if host else "refused"] += 1
             free = boot.usable - full
             if host is None and free:
+                self.counts["wrongly refused"] += 1
                 self.problems.append(
                     f"a server of project {boot.project} is refused, but {sorted(free)} are free"
                 )
@@ -395,6 +409,7 @@ class RandomStory:
     def judge_server(self, when, host, id, record: AllocationRecord | None):
         project = self.project_of[id]
         if record is not None and record.project_id != project:
+            self.counts["strangers"] += 1
             self.problems.append(
                 f"{when}: {id} of project {project} is on {host} of project {record.project_id}"
             )
