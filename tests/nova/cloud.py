@@ -31,6 +31,8 @@ from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import fixtures as functional_fixtures
 from novaclient import client
 from novaclient import exceptions as refused
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
 from tests.story import site
@@ -86,6 +88,8 @@ class Nova(test.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self._calm()
+        event.listen(Engine, "connect", _wait_for_locks)
+        self.addCleanup(event.remove, Engine, "connect", _wait_for_locks)
         paste = os.path.join(sys.prefix, "etc/nova/api-paste.ini")
         self.flags(group="wsgi", api_paste_config=paste)
         self.flags(compute_driver="fake.MediumFakeDriver")
@@ -240,6 +244,14 @@ class Nova(test.TestCase):
         nova = self.client("service", role=role) if role else self.admin
         cloud = Cloud(nova, self.placement)
         return NovaCompute(cloud, pool=POOL, sentinel=NOBODY, shared_disks=shared_disks)
+
+
+def _wait_for_locks(connection: Any, record: object) -> None:
+    """Let SQLite wait for another thread, which a busy machine may hold up for long.
+
+    After SQLite's usual five seconds a call to placement would fail, and leave its server in error.
+    """
+    connection.execute(f"PRAGMA busy_timeout = {1000 * PATIENCE:.0f}")
 
 
 @contextmanager
