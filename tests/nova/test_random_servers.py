@@ -126,7 +126,7 @@ class RandomStory:
                 self.settle()
                 self.look("after the worker")
         finally:
-            print(self.summary())
+            print(self.summary(), *self.problems, sep="\n")
 
     def summary(self):
         """What happened in this cloud; the documentation names these figures."""
@@ -272,8 +272,10 @@ class RandomStory:
             free = boot.usable - full
             if host is None and free:
                 self.counts["wrongly refused"] += 1
+                fault = getattr(self.admin.servers.get(boot.id), "fault", {})
                 self.problems.append(
-                    f"a server of project {boot.project} is refused, but {sorted(free)} are free"
+                    f"a server of project {boot.project} is refused, but {sorted(free)} are free: "
+                    f"{fault.get('message')}"
                 )
 
     def ask_for_server(self):
