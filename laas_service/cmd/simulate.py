@@ -37,14 +37,15 @@ from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
 from laas_service.domain.fabric_map.document import ledger_document
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import PLANNING, POLICIES
+from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Xgft
 from laas_service.simulator import papers, report
 from laas_service.simulator.checkpoints import EVERY, Checkpoint, Results
 from laas_service.simulator.experiments import EXPERIMENTS, figures
 from laas_service.simulator.experiments.figures import Experiment
 from laas_service.simulator.interference import study
-from laas_service.simulator.interference.study import RANDOM, ROUTINGS, Study
-from laas_service.simulator.interference.traffic import PATTERNS
+from laas_service.simulator.interference.study import HOSTS_A_SERVER, RANDOM, ROUTINGS, Study
+from laas_service.simulator.interference.traffic import PATTERNS, STORAGE
 from laas_service.simulator.moves import MoveSettings
 from laas_service.simulator.scenario import Scenario, Trace, Watcher, kept_run, run
 from laas_service.simulator.workload import SPEEDUPS, Exponential
@@ -338,7 +339,27 @@ def _experiment_arguments(experiment: Experiment) -> tuple[Argument, ...]:
 _INTERFERENCE = (
     _any_fabric,
     argument("--tenants", type=_positive, default=32, help="tenants that run at one time (32)"),
-    argument("--pattern", choices=list(PATTERNS), default="stencil-2d", help="what they send"),
+    argument(
+        "--pattern",
+        nargs="+",
+        choices=(*PATTERNS, STORAGE),
+        default=["stencil-2d"],
+        help="what they send; of several, each tenant sends the next",
+    ),
+    argument(
+        "--servers",
+        type=_positive,
+        default=0,
+        help=f"storage servers, for the pattern storage (one in {HOSTS_A_SERVER} hosts)",
+    ),
+    argument(
+        "--l2",
+        type=_whole,
+        nargs="+",
+        default=[],
+        metavar="INDEX",
+        help="L2 indices of a shared plane, over which tenants on their own links reach storage",
+    ),
     argument(
         "--messages",
         type=_positive,
@@ -672,16 +693,6 @@ def _experiment(options: argparse.Namespace) -> int:
 
 
 def _interference(options: argparse.Namespace) -> int:
-    wanted = Study(
-        tenants=options.tenants,
-        pattern=options.pattern,
-        messages=tuple(options.messages),
-        policies=tuple(options.policy),
-        routings=tuple(options.routing),
-        compute=options.compute,
-        iterations=options.iterations,
-        seed=options.seed,
-    )
     from laas_service.adapters.fabric_import.fabric_file import parse_fabric, read_fabric
 
     if options.fabric is not None:
@@ -690,6 +701,21 @@ def _interference(options: argparse.Namespace) -> int:
         spec = _tree(options)
         sizes = (",".join(map(str, numbers)) for numbers in (spec.m, spec.w))
         fabric = parse_fabric(f"3;{';'.join(sizes)}", "xgft")
+    plane = fabric.shared_plane
+    if options.l2:
+        plane = SharedPlane.of(fabric.topology.tree, tuple(options.l2))
+    wanted = Study(
+        tenants=options.tenants,
+        patterns=tuple(options.pattern),
+        servers=options.servers,
+        plane=plane,
+        messages=tuple(options.messages),
+        policies=tuple(options.policy),
+        routings=tuple(options.routing),
+        compute=options.compute,
+        iterations=options.iterations,
+        seed=options.seed,
+    )
     with _progress("cases") as advance:
         results = study.run(wanted, fabric.topology, fabric.inventory, advance)
     drawn = study.figures(results)

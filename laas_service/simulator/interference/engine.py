@@ -33,7 +33,7 @@ class Application:
     """What a tenant runs: ``phases`` over and over, after ``compute`` seconds each time."""
 
     hosts: Sequence[int]
-    """In the order of ranks; one rank a host."""
+    """In the order of ranks; one rank a host. Storage servers, if any, follow."""
     phases: Sequence[Phase]
     message: float
     """Bytes."""

@@ -101,6 +101,9 @@ class TableRoutes:
                 raise ValueError(f"no path from host {sources[flow]} to host {targets[flow]}")
             taken[going, hop] = link[going]
             switch = np.where(going, following, switch)
+        if len(far := np.flatnonzero(switch != last)):
+            ends = f"from host {sources[far[0]]} to host {targets[far[0]]}"
+            raise ValueError(f"the path {ends} has more than {LONGEST + 2} links between switches")
         return with_host_links(self._topology, rail, sources, targets, taken)
 
 

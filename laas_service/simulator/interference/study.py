@@ -2,9 +2,11 @@
 
 """What isolation is worth: the same tenants under several policies and routings, compared."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress, cycle, islice, zip_longest
 from random import Random
 from statistics import mean
 from typing import Any
@@ -18,6 +20,7 @@ from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.contention import rank_order
 from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Topology
 from laas_service.simulator.experiments.figures import Figure, Point
 from laas_service.simulator.interference.engine import BANDWIDTH, LATENCY, Application, play
@@ -28,7 +31,7 @@ from laas_service.simulator.interference.routes import (
     Routes,
     TableRoutes,
 )
-from laas_service.simulator.interference.traffic import PATTERNS
+from laas_service.simulator.interference.traffic import PATTERNS, STORAGE, Phase, storage
 
 ROUTINGS = ("own", "d-mod-k", "ecmp", "adaptive")
 """Each tenant on its own links; D-mod-k on the whole tree; a random up-path for each flow; every
@@ -46,6 +49,9 @@ CHURN = 4
 LOAD = 0.85
 """The part of the hosts that tenants ask for together."""
 
+HOSTS_A_SERVER = 64
+"""There is a storage server for so many hosts, unless a study says how many there are."""
+
 RESOLUTION = 0.01
 """Events closer than this part of a mean iteration count as one where all tenants send."""
 
@@ -57,11 +63,16 @@ class Study:
     """The tenants, what they send, and what is compared."""
 
     tenants: int = 32
-    pattern: str = "stencil-2d"
+    patterns: Sequence[str] = ("stencil-2d",)
+    """The first tenant sends the first, the next tenant the next, and so on in turn."""
     messages: Sequence[int] = (1024, 8192, 32768, 131072, 1048576)
     """Bytes."""
     policies: Sequence[str] = ("baseline", "laas", "jigsaw")
     routings: Sequence[str] = ROUTINGS
+    servers: int = 0
+    """Storage servers, for the pattern ``storage``; 0 for one in ``HOSTS_A_SERVER`` hosts."""
+    plane: SharedPlane = NO_PLANE
+    """Links that tenants with links of their own do not get: their storage traffic takes these."""
     compute: float = 0.0
     """The part of an iteration, alone in a private cluster, in which a tenant computes; below 1."""
     iterations: int = 3
@@ -69,13 +80,17 @@ class Study:
 
     def __post_init__(self) -> None:
         for field, values, known in (
-            ("pattern", [self.pattern], PATTERNS),
+            ("pattern", self.patterns, (*PATTERNS, STORAGE)),
             ("policies", self.policies, (*POLICIES, RANDOM)),
             ("routings", self.routings, ROUTINGS),
         ):
             for value in values:
                 if value not in known:
                     raise InvalidInput(field, value, f"choose from {', '.join(known)}")
+        if not self.patterns:
+            raise InvalidInput("pattern", [], "give one or more")
+        if self.servers < 0:
+            raise InvalidInput("servers", self.servers, "give a whole number of at least 0")
         if not 0 <= self.compute < 1:
             raise InvalidInput("compute", self.compute, "give a share from 0 to less than 1")
         if min(self.messages, default=0) < 1:
@@ -91,11 +106,14 @@ def run(
     """One result for each policy, routing and message size; equal studies give equal results.
 
     ``slowdown`` is the mean over tenants of their time among all others over their time alone at
-    the same place; ``to_private`` the mean over tenants of their time over that in a cluster of
+    the same place, ``by_pattern`` the same by pattern; ``to_private`` the mean over tenants of their time over that in a cluster of
     their own, and ``to_private_alone`` the same while nobody else sends. ``by_size`` has the hosts
     of each tenant, its slowdown and its time over that in a cluster of its own. ``links_met`` are
-    directed links on which two tenants were at one time, ``bytes_met`` the bytes they sent there
-    in that time, ``bytes`` all bytes times the links they crossed.
+    directed links on which two tenants were at one time, those of storage servers included;
+    ``bytes_met`` the bytes they sent there in that time.
+
+    Raises:
+        InvalidInput: there are as many storage servers as hosts, or more.
     """
     cases = list(_cases(study))
     results = []
@@ -116,15 +134,44 @@ def _cases(study: Study) -> Iterator[tuple[str, str]]:
                 yield policy, routing
 
 
+def storage_servers(study: Study, topology: Topology) -> list[int]:
+    """The hosts that are storage servers instead: the last ones of every pod, pods in turn.
+
+    None, unless a tenant of the study has storage traffic.
+
+    Raises:
+        InvalidInput: there are fewer hosts than that.
+    """
+    if STORAGE not in study.patterns:
+        return []
+    hosts = [host for host in range(topology.hosts) if host not in topology.absent_hosts]
+    count = study.servers or max(1, len(hosts) // HOSTS_A_SERVER)
+    if count >= len(hosts):
+        raise InvalidInput("servers", count, f"give less than the {len(hosts)} hosts")
+    by_pod: dict[int, list[int]] = defaultdict(list)
+    for host in sorted(hosts, key=topology.place_of, reverse=True):
+        by_pod[topology.place_of(host)[0] // topology.groups_per_pod].append(host)
+    turns = zip_longest(*by_pod.values())
+    return [host for turn in turns for host in turn if host is not None][:count]
+
+
 def place(study: Study, topology: Topology, policy: str) -> list[Allocation]:
     """The tenants that run at one time: of equal sizes under every policy, after a churn.
 
     Sizes are exponential. Tenants come and go ``CHURN`` times as often as there are tenants; a
-    tenant that finds no room is halved until it does.
+    tenant that finds no room is halved until it does. Storage servers are no hosts of tenants, and
+    the links of the plane are not theirs.
+
+    Raises:
+        InvalidInput: as ``storage_servers``.
     """
     random, among = (Random(f"{study.seed} {what}") for what in ("sizes", "hosts"))  # noqa: S311
     ledger = Ledger(topology)
-    hosts = topology.hosts - len(topology.absent_hosts)
+    ledger.withhold(study.plane)
+    servers = storage_servers(study, topology)
+    for server in servers:
+        ledger.drain_host(server)
+    hosts = topology.hosts - len(topology.absent_hosts) - len(servers)
     average = hosts * LOAD / study.tenants
     live: list[str] = []
     sizes: dict[str, int] = {}
@@ -175,8 +222,18 @@ def _routes(
         return RandomRoutes(topology, Random(f"{study.seed} routes"))  # noqa: S311
     if routing == "adaptive":
         return FluidRoutes(topology)
-    routed = tenants if routing == "own" else []
-    return TableRoutes(topology, inventory, forwarding_tables(topology, inventory, routed))
+    tables = (
+        forwarding_tables(topology, inventory, tenants, plane=study.plane)
+        if routing == "own"
+        else forwarding_tables(topology, inventory, [])
+    )
+    return TableRoutes(topology, inventory, tables)
+
+
+def _phases(pattern: str, hosts: Sequence[int], servers: int, random: Random) -> list[Phase]:
+    if pattern == STORAGE:
+        return storage(len(hosts), servers, random)
+    return PATTERNS[pattern](len(hosts), random)
 
 
 def _compared(
@@ -190,13 +247,15 @@ def _compared(
 ) -> Result:
     random = Random(f"{study.seed} traffic")  # noqa: S311
     private = PrivateRoutes(topology)
+    servers = storage_servers(study, topology)
     applications, in_private = [], []
-    for tenant in tenants:
+    patterns = list(islice(cycle(study.patterns), len(tenants)))
+    for tenant, pattern in zip(tenants, patterns, strict=True):
         hosts = rank_order(topology, tenant)
         if policy == RANDOM:
             random.shuffle(hosts)
-        phases = PATTERNS[study.pattern](len(hosts), random)
-        bare = Application(hosts, phases, message)
+        phases = _phases(pattern, hosts, len(servers), random)
+        bare = Application([*hosts, *servers], phases, message)
         seconds = play([bare], private, rails=topology.rails, iterations=1).seconds[0]
         compute = seconds * study.compute / (1 - study.compute)
         applications.append(replace(bare, compute=compute))
@@ -219,12 +278,16 @@ def _compared(
     return {
         "policy": policy,
         "routing": routing,
-        "pattern": study.pattern,
+        "pattern": ", ".join(study.patterns),
         "message": message,
         "tenants": len(tenants),
         "hosts": sum(tenant.size for tenant in tenants),
         "slowdown": round(mean(slowdowns), 4),
         "slowdown_worst": round(max(slowdowns), 4),
+        "by_pattern": {
+            pattern: round(mean(compress(slowdowns, [sent == pattern for sent in patterns])), 4)
+            for pattern in dict.fromkeys(patterns)
+        },
         "to_private": round(mean(to_private), 4),
         "to_private_alone": round(mean(_ratios(alone, in_private)), 4),
         "links_met": len(together.meetings.links),
@@ -272,14 +335,21 @@ PAPER = {32768: 45.0}
 def figures(results: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Figure 11 of LaaS (ANCS'16) and, beside it, what each routing and policy reaches."""
     names = list(dict.fromkeys(f"{r['policy']}, {r['routing']}" for r in results))
-    speeds, private, met = {}, {}, {}
+    speeds: dict[str, list[Point]] = {}
+    private, met = {}, {}
     for name in names:
         rows = [r for r in results if f"{r['policy']}, {r['routing']}" == name]
         shared = rows[0]["routing"] == "d-mod-k" and rows[0]["policy"] in SHARED
-        speeds[name] = [
-            Point(r["message"], 100 / r["slowdown"], PAPER.get(r["message"]) if shared else None)
-            for r in rows
-        ]
+        several = len(rows[0]["by_pattern"]) > 1
+        for pattern in rows[0]["by_pattern"]:
+            speeds[f"{name}, {pattern}" if several else name] = [
+                Point(
+                    r["message"],
+                    100 / r["by_pattern"][pattern],
+                    PAPER.get(r["message"]) if shared and not several else None,
+                )
+                for r in rows
+            ]
         private[name] = [Point(r["message"], 100 / r["to_private"]) for r in rows]
         met[name] = [Point(r["message"], r["links_met"]) for r in rows]
     pattern = results[0]["pattern"]

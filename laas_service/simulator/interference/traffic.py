@@ -66,6 +66,17 @@ def permutation(ranks: int, random: Random) -> list[Phase]:
     return [Phase([(i, target) for i, target in enumerate(targets) if i != target])]
 
 
+def storage(ranks: int, servers: int, random: Random) -> list[Phase]:
+    """Every rank writes the message to one storage server, then reads it back.
+
+    The servers are the ranks from ``ranks`` on. The ranks of a tenant take them in turn, beginning
+    with a random one.
+    """
+    first = random.randrange(servers)
+    written = [(rank, ranks + (first + rank) % servers) for rank in range(ranks)]
+    return [Phase(written), Phase([(server, rank) for rank, server in written])]
+
+
 def _shifted(ranks: int, step: int) -> list[tuple[int, int]]:
     return [(i, (i + step) % ranks) for i in range(ranks) if step % ranks]
 
@@ -80,3 +91,6 @@ PATTERNS: Mapping[str, Callable[[int, Random], list[Phase]]] = {
     "permutation": permutation,
 }
 """By name: the phases of one iteration for a number of ranks, 2 or more."""
+
+STORAGE = "storage"
+"""The name of ``storage``, which needs servers besides the ranks."""

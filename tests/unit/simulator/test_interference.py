@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from dataclasses import replace
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,11 +17,19 @@ from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 from laas_service.adapters.fabric_import.fabric_file import parse_fabric
 from laas_service.cmd import simulate
 from laas_service.domain.errors import InvalidInput
+from laas_service.domain.routing.contention import rank_order
+from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.simulator.interference.engine import BANDWIDTH, Application, play
 from laas_service.simulator.interference.rates import NO_LINK, max_min_rates
-from laas_service.simulator.interference.routes import FluidRoutes, PrivateRoutes, RandomRoutes
-from laas_service.simulator.interference.study import Study, place, run
-from laas_service.simulator.interference.traffic import PATTERNS, Phase
+from laas_service.simulator.interference.routes import (
+    FluidRoutes,
+    PrivateRoutes,
+    RandomRoutes,
+    TableRoutes,
+)
+from laas_service.simulator.interference.study import Study, place, run, storage_servers
+from laas_service.simulator.interference.traffic import PATTERNS, STORAGE, Phase, storage
 
 TREE = "3;3,3,3;1,3,3"
 
@@ -186,11 +196,140 @@ def test_sizes_are_equal_under_every_policy_that_takes_exactly_what_is_asked():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("pattern", "x"), ("policies", ["x"]), ("routings", ["x"]), ("compute", 1), ("messages", [])],
+    [
+        ("patterns", ["x"]),
+        ("patterns", []),
+        ("servers", -1),
+        ("policies", ["x"]),
+        ("routings", ["x"]),
+        ("compute", 1),
+        ("messages", []),
+    ],
 )
 def test_wrong_values_are_named(field, value):
-    with pytest.raises(InvalidInput, match=field):
+    with pytest.raises(InvalidInput, match=field.removesuffix("s")):
         Study(**{field: value})
+
+
+STORING = Study(
+    tenants=6,
+    patterns=("shift", STORAGE),
+    servers=8,
+    messages=(1 << 20,),
+    policies=("lc",),
+    iterations=2,
+    seed=2,
+)
+"""On 64 hosts, half of the tenants send to storage."""
+
+
+def storing_fabric():
+    return parse_fabric("3;4,4,4;1,4,4", "xgft")
+
+
+def test_every_rank_writes_to_a_server_and_reads_from_it():
+    written, read = storage(5, 2, Random(1))
+    assert {rank for rank, _ in written.flows} == set(range(5))
+    assert [server - 5 for _, server in written.flows] in ([0, 1, 0, 1, 0], [1, 0, 1, 0, 1])
+    assert [(to, server) for server, to in read.flows] == written.flows
+
+
+def test_servers_are_the_last_hosts_of_the_pods_and_no_tenants():
+    topology = storing_fabric().topology
+    assert storage_servers(replace(STORING, servers=3), topology) == [63, 47, 31]
+    assert storage_servers(replace(STORING, servers=5), topology) == [63, 47, 31, 15, 62]
+    assert storage_servers(replace(STORING, servers=0), topology) == [63]
+    assert storage_servers(replace(STORING, patterns=("shift",)), topology) == []
+    for policy in ("lc", "baseline", "random"):
+        tenants = place(replace(STORING, servers=16), topology, policy)
+        used = {host for tenant in tenants for host in rank_order(topology, tenant)}
+        assert used.isdisjoint(storage_servers(replace(STORING, servers=16), topology))
+    with pytest.raises(InvalidInput, match="servers"):
+        place(replace(STORING, servers=64), topology, "lc")
+
+
+class Stored(NamedTuple):
+    """The paths of tenants' own traffic and of that to storage, one array for each tenant."""
+
+    own: list[np.ndarray]
+    storage: list[np.ndarray]
+    capacity: np.ndarray
+
+
+def paths_to_storage(plane: SharedPlane) -> Stored:
+    file = storing_fabric()
+    study = replace(STORING, plane=plane)
+    tenants = place(study, file.topology, "lc")
+    tables = forwarding_tables(file.topology, file.inventory, tenants, plane=plane)
+    routes = TableRoutes(file.topology, file.inventory, tables)
+    servers = storage_servers(study, file.topology)
+    stored = Stored([], [], routes.capacity)
+    for number, tenant in enumerate(tenants):
+        hosts = np.array([*rank_order(file.topology, tenant), *servers])
+        for paths, phases in (
+            (stored.own, PATTERNS["shift"](tenant.size, Random(number))),
+            (stored.storage, storage(tenant.size, len(servers), Random(number))),
+        ):
+            pairs = hosts[np.array([flow for phase in phases for flow in phase.flows])]
+            paths.append(routes.paths(0, pairs[:, 0], pairs[:, 1]))
+    return stored
+
+
+def between_switches(paths: np.ndarray) -> set[int]:
+    return set(paths[:, 2:][paths[:, 2:] != NO_LINK].tolist())
+
+
+@pytest.mark.parametrize("plane", [NO_PLANE, SharedPlane((0,))], ids=str)
+def test_storage_traffic_crosses_no_links_of_other_tenants_if_it_has_a_plane(plane):
+    stored = paths_to_storage(plane)
+    own = [between_switches(paths) for paths in stored.own]
+    assert any(own)
+    met = [
+        (tenant, other)
+        for tenant, paths in enumerate(stored.storage)
+        for other in range(len(own))
+        if other != tenant and between_switches(paths) & own[other]
+    ]
+    assert bool(met) != bool(plane)
+
+
+@pytest.mark.parametrize("plane", [NO_PLANE, SharedPlane((0,))], ids=str)
+def test_rates_of_storage_traffic_are_those_of_linear_programs(plane):
+    stored = paths_to_storage(plane)
+    paths = np.concatenate([*stored.own, *stored.storage])[::6]
+    used = np.unique(paths[paths != NO_LINK])
+    numbered = np.where(paths == NO_LINK, NO_LINK, np.searchsorted(used, paths))
+    expected = max_min_by_linear_programs(numbered, stored.capacity[used])
+    assert max_min_rates(numbered, stored.capacity[used]) == pytest.approx(expected, abs=1e-5)
+    assert min(expected) < 1 / 2 < max(expected)
+
+
+def test_others_notice_storage_traffic_unless_it_has_a_plane():
+    file = storing_fabric()
+    slowdowns = {}
+    for plane in (NO_PLANE, SharedPlane((0,))):
+        (result,) = run(replace(STORING, plane=plane), file.topology, file.inventory)
+        assert result["pattern"] == "shift, storage"
+        slowdowns[plane] = result["by_pattern"]
+    assert slowdowns[SharedPlane((0,))]["shift"] == 1
+    assert slowdowns[NO_PLANE]["shift"] > 1.2
+    assert min(of[STORAGE] for of in slowdowns.values()) > 1.1
+
+
+def test_a_path_longer_than_a_tree_has_is_an_error():
+    file = storing_fabric()
+    tables = forwarding_tables(file.topology, file.inventory, [])
+    first = file.inventory.leaf_guids[0]
+    column = tables.index[file.inventory.endpoint_of_port[4, 0].guid]
+    rows = dict(tables.rows)
+    for cable in file.inventory.cables:
+        if cable.lower.guid == first:
+            row = bytearray(rows[cable.upper.guid])
+            row[column] = cable.upper.port
+            rows[cable.upper.guid] = bytes(row)
+    routes = TableRoutes(file.topology, file.inventory, replace(tables, rows=rows))
+    with pytest.raises(ValueError, match="host 0 to host 4"):
+        routes.paths(0, np.array([0]), np.array([4]))
 
 
 def test_the_command_writes_results_and_a_page(tmp_path):
