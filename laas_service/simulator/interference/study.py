@@ -106,10 +106,11 @@ def run(
     """One result for each policy, routing and message size; equal studies give equal results.
 
     ``slowdown`` is the mean over tenants of their time among all others over their time alone at
-    the same place, ``by_pattern`` the same by pattern; ``to_private`` the mean over tenants of their time over that in a cluster of
-    their own, and ``to_private_alone`` the same while nobody else sends. ``by_size`` has the hosts
-    of each tenant, its slowdown and its time over that in a cluster of its own. ``links_met`` are
-    directed links on which two tenants were at one time, those of storage servers included;
+    the same place, ``by_pattern`` the same by pattern; ``to_private`` the mean of their time
+    over that in a cluster of their own, and ``to_private_alone`` the same while nobody else
+    sends. ``by_size`` has the hosts of each tenant, its slowdown and its time over that in a
+    cluster of its own. ``links_met`` are directed links on which two tenants were at one time,
+    those of storage servers included;
     ``bytes_met`` the bytes they sent there in that time.
 
     Raises:
