@@ -230,6 +230,11 @@ class Parts:
         return bool(self._conf.opensm.virtual_ports)
 
     @property
+    def one_rule_per_group(self) -> bool:
+        """Whether port groups of routing chains have one rule each."""
+        return bool(self._conf.opensm.one_rule_per_group)
+
+    @property
     def pkeys(self) -> range:
         """The partition keys that new allocations may get. Raises: InvalidInput."""
         return tenant_pkeys(self._conf.opensm.pkeys)

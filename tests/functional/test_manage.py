@@ -392,6 +392,7 @@ def test_verify_looks_at_every_fabric(ready):
     nothing: dict[str, object] = {"violations": [], "walks": None, "ports": None}
     nothing |= {"virtual_ports": {"recorded": 0, "read": 0}}
     nothing |= {"unsettled": None, "unmanaged": [], "engine": None, "master": None}
+    nothing |= {"chains": None}
     assert found == {
         "fabrics": [
             {"fabric": "a", "generation": 1, "allocations": 0, **nothing},

@@ -417,6 +417,12 @@ _VERIFY = (
                 "virtual_ports is set; - for stdin; needs one fabric",
             ),
             argument(
+                "--chains",
+                metavar="DIRECTORY",
+                help="also check the routing chains of this published set: that every switch port "
+                "in a tenant's topology is the tenant's; needs one fabric",
+            ),
+            argument(
                 "--subnet-manager",
                 action="append",
                 default=[],

@@ -17,6 +17,8 @@ from laas_service.cmd.manage.shared import parts_of
 from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
+from laas_service.domain.verification.chain_files import CHAINS_FILE
+from laas_service.domain.verification.chains import chain_verdict
 from laas_service.domain.wording import listed
 from laas_service.messages import FabricState
 from laas_service.wiring import Parts
@@ -26,6 +28,9 @@ from opensm_writer.parse import dumped_tables
 
 ENGINE = "file"
 """The routing engine that reads our tables."""
+
+CHAIN_TEXTS = frozenset({".conf", ".json", ".roots", ".cn"})
+"""Endings of the files of a set that concern its routing chains."""
 
 TRIES = 10
 """Attempts to read a fabric between two changes."""
@@ -68,6 +73,10 @@ class Verdict:
     master: str | None = None
     """Port GUID of the master: in the keys if they were given, else as recorded."""
 
+    chains: dict[str, object] | None = None
+    """Of the routing chains, without chains None: ``ports`` that the topologies of steps have,
+    pairs of ports ``apart``, and ``engines`` by id of the allocation."""
+
     def __str__(self) -> str:
         outcome = f"{len(self.violations) or 'no'} violations in {self._checked()}"
         unsettled = f"; {self.unsettled}" if self.unsettled else ""
@@ -83,6 +92,13 @@ class Verdict:
         if recorded := self.virtual_ports.get("recorded"):
             read = self.virtual_ports["read"] or "none"
             keys += f" (of {recorded} recorded virtual ports the own keys of {read} were read)"
+        if self.chains is not None:
+            keys += f" and {self.chains['ports']} switch ports of routing chains"
+            if apart := self.chains["apart"]:
+                keys += (
+                    f" ({apart} pairs of ports of tenants, whose links do not join them, follow "
+                    "the base step over links of others)"
+                )
         if self.walks is None:
             return f"the record{keys}"
         checked = f"the record and on {self.walks['tenants']} walks inside tenants"
@@ -118,7 +134,7 @@ def verify(args: argparse.Namespace) -> int:
     records = [parts.store.fabric(args.fabric)] if args.fabric else parts.store.fabrics()
     if not records:
         raise InvalidInput("fabric", "", "there is no fabric; import one")
-    for option in ("partitions", "functions"):
+    for option in ("partitions", "functions", "chains"):
         if getattr(args, option) and len(records) > 1:
             raise InvalidInput("--fabric", "", f"name the fabric that --{option} is of")
     tables = _dumped(args.lfts) if args.lfts else None
@@ -197,13 +213,27 @@ def _verdict(
         functions = _functions(args.functions)
         violations += _function_violations(parts, record, functions)
         counts["read"] = len(names & functions.keys())
-    published = keys is not None or tables is not None or args.partitions or args.functions
-    unsettled = _unsettled(parts, record.id) if published else None
+    of_tables = keys is not None or tables is not None or args.partitions or args.functions
+    chains = None
+    if args.chains:
+        judged = chain_verdict(
+            record.topology,
+            record.inventory,
+            held,
+            _chain_files(args.chains),
+            record.shared_plane,
+            parts.store.routed(record.id).moved_links,
+            {id: (change.old, change.new) for id, change in changing.items()},
+            one_rule=parts.one_rule_per_group,
+        )
+        violations += judged.violations
+        chains = {"ports": judged.ports, "apart": judged.apart, "engines": judged.engines}
+    unsettled = _unsettled(parts, record.id) if of_tables or args.chains else None
     running = parts.store.holding(record.id).running
     master = running.master.guid if running.master is not None else None
     if ports is not None and keys is not None:
         master = _master(keys)
-    if published and running.engine not in (None, ENGINE):
+    if of_tables and running.engine not in (None, ENGINE):
         violations.append(
             f"the routing engine that ran last is {running.engine}, not {ENGINE}: "
             "forwarding tables may be its own"
@@ -212,6 +242,7 @@ def _verdict(
         *(record.id, generation, len(allocations), violations, None, ports, counts, unsettled),
         engine=running.engine,
         master=None if master is None else f"{master:#018x}",
+        chains=chains,
     )
     if tables is None or not _has(record, tables):
         return verdict
@@ -325,6 +356,17 @@ def _text(option: str, source: str) -> str:
         return sys.stdin.read() if source == "-" else Path(source).read_text(errors="replace")
     except OSError as error:
         raise _unreadable(option, source, error) from error
+
+
+def _chain_files(source: str) -> dict[str, str]:
+    """The text of the files of a set that concern its chains, by name. Raises: InvalidInput."""
+    directory = Path(source)
+    if not (directory / CHAINS_FILE).is_file():
+        raise InvalidInput(
+            "--chains", source, "give the directory of a set with routing chains (chains.conf)"
+        )
+    paths = (path for path in directory.rglob("*") if path.is_file() and path.suffix in CHAIN_TEXTS)
+    return {str(path.relative_to(directory)): _text("--chains", str(path)) for path in paths}
 
 
 def _keys(source: str) -> KeyReading:
