@@ -222,7 +222,10 @@ def chains(state: FabricState) -> Chains:
         LimitExceeded: there are more tenants with links than the vendor's tables hold.
     """
     tenants = [t.allocation for t in state.tenants if any(t.allocation.links(state.topology))]
-    first = 2 if state.shared_plane.l2 else 1
+    plane = _plane_ports(state) if state.shared_plane.l2 else None
+    if plane is not None and not plane.adapters:  # its links failed, and groups need a rule
+        plane = None
+    first = 1 if plane is None else 2
     room = min(MAX_TOPOLOGIES, MAX_STEPS - 1, MAX_STEP_ID - 1) + 1 - first
     if len(tenants) > room:
         raise LimitExceeded(
@@ -232,8 +235,7 @@ def chains(state: FabricState) -> Chains:
     groups, topologies = [], []
     steps = [Step(1, "updn", 0, "base.conf")]
     lists = {"base.roots": _top_switches(state.inventory)}
-    if state.shared_plane.l2:
-        plane = _plane_ports(state)
+    if plane is not None:
         groups += [PortGroup(PLANE_SWITCHES, plane.switches)]
         groups += [PortGroup(PLANE_ADAPTERS, tuple((guid, ()) for guid in plane.adapters))]
         topologies.append(SubTopology(1, PLANE_SWITCHES, PLANE_ADAPTERS))

@@ -47,6 +47,7 @@ def judged(
         files,
         state.shared_plane,
         state.moved_links,
+        state.failed_links,
         placements or {},
         **options,
     )

@@ -216,13 +216,15 @@ def _verdict(
     of_tables = keys is not None or tables is not None or args.partitions or args.functions
     chains = None
     if args.chains:
+        state = parts.store.routed(record.id)
         judged = chain_verdict(
             record.topology,
             record.inventory,
             held,
             _chain_files(args.chains),
             record.shared_plane,
-            parts.store.routed(record.id).moved_links,
+            state.moved_links,
+            state.failed_links,
             {id: (change.old, change.new) for id, change in changing.items()},
             one_rule=parts.one_rule_per_group,
         )

@@ -70,6 +70,7 @@ def chain_verdict(
     files: Mapping[str, str],
     plane: SharedPlane = NO_PLANE,
     moved_links: Collection[Link] = (),
+    failed_links: Collection[Link] = (),
     placements: Mapping[str, Sequence[Allocation]] = NO_PLACEMENTS,
     *,
     one_rule: bool = False,
@@ -78,12 +79,13 @@ def chain_verdict(
 
     ``placements`` are, by id, the placements of tenants that hold several at a time.
     ``moved_links`` are links with an end at another port than the recorded one: no step may use
-    the recorded ports. ``one_rule`` is described at ``chain_files.read``.
+    the recorded ports. A shared plane whose links are all in ``failed_links`` needs no step.
+    ``one_rule`` is described at ``chain_files.read``.
     """
     read = chain_files.read(files, one_rule=one_rule)
-    return _Judge(topology, inventory, plane, frozenset(moved_links), read).verdict(
-        list(allocations), placements
-    )
+    moved, failed = frozenset(moved_links), frozenset(failed_links)
+    judge = _Judge(topology, inventory, plane, moved, failed, read)
+    return judge.verdict(list(allocations), placements)
 
 
 class _Judge:
@@ -93,10 +95,11 @@ class _Judge:
         inventory: Inventory,
         plane: SharedPlane,
         moved: frozenset[Link],
+        failed: frozenset[Link],
         read: ChainFiles,
     ) -> None:
         self._topology, self._inventory, self._plane = topology, inventory, plane
-        self._moved, self._read = moved, read
+        self._moved, self._failed, self._read = moved, failed, read
         self._result = ChainVerdict(read.violations)
         self._endpoints = {e.guid: e for e in inventory.endpoints}
         self._endpoint_at = {e.at: e for e in inventory.endpoints}
@@ -262,7 +265,14 @@ class _Judge:
         return cable.link is not None and self._plane.withholds(self._topology.tree, cable.link)
 
     def _has_plane(self) -> bool:
-        return any(self._is_withheld(cable) for cable in self._inventory.cables)
+        """Whether a switch with adapters has a working link of the plane."""
+        attached = {endpoint.at.guid for endpoint in self._inventory.endpoints}
+        return any(
+            self._is_withheld(cable)
+            and cable.link not in self._failed
+            and not attached.isdisjoint((cable.lower.guid, cable.upper.guid))
+            for cable in self._inventory.cables
+        )
 
     # -- one topology and its owner -----------------------------------------------------
 
