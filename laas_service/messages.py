@@ -97,6 +97,21 @@ class ConfirmedBy(StrEnum):
         return self in (self.SWITCHES, self.AGENT)
 
 
+class Span(StrEnum):
+    """What the time of an allocation goes to.
+
+    ``doc/source/admin/day2.rst`` explains each value.
+    """
+
+    WAIT = "wait"  # for others, in a queue or for the worker: all that no other span counts
+    SEARCH = "search"  # for hosts and links, all tries
+    COMMIT = "commit"  # the claims: the locks and statements of the transaction
+    RENDER = "render"  # the files, also writing them
+    RELOAD = "reload"  # OpenSM is told to read them
+    READ_BACK = "read_back"  # until the tables are confirmed; with an agent, all that it does
+    NOVA = "nova"  # handing hosts over, or taking them back
+
+
 class Condition(StrEnum):
     """The state of an agent's OpenSM and of the switches.
 

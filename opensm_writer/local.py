@@ -4,14 +4,14 @@
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
-from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState
+from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState, Span
 from opensm_writer import fileset, health, publish, render
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.driver import OpenSmDriver
@@ -91,7 +91,7 @@ class LocalSubnetManager:
         self._drivers: dict[str, OpenSmDriver] = {}
         self._reloaded_at: dict[str, float] = {}  # fabric -> clock, until it is read back
 
-    def publish(self, state: FabricState) -> None:
+    def publish(self, state: FabricState) -> Mapping[Span, float]:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``.
 
         Raises:
@@ -100,12 +100,15 @@ class LocalSubnetManager:
                 second case the new files are current, and OpenSM reads them when it starts.
         """
         driver = self._driver(state.fabric)
+        begun = self._clock()
         try:
             driver.publish(state, self._settings_of(state.fabric))
+            rendered = self._clock()
             driver.reload()
         except OSError as error:
             raise Unavailable(f"{self._directory}: {error}") from error
-        self._reloaded_at[state.fabric] = self._clock()
+        reloaded = self._reloaded_at[state.fabric] = self._clock()
+        return {Span.RENDER: rendered - begun, Span.RELOAD: reloaded - rendered}
 
     def rehearse(self, state: FabricState) -> list[str]:
         """Render as ``publish`` would, without writing; ids of allocations it would disturb.

@@ -20,7 +20,7 @@ from laas_service.app.ports.compute import (
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
-from laas_service.messages import Applied, ConfirmedBy, FabricState
+from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
 
 
 class Faults:
@@ -199,6 +199,8 @@ class FakeSubnetManager:
         """Switches (GUIDs) that answer and have other tables than the published ones."""
         self.prepares = True
         """Whether all tables are read at once; else a comparison has to wait."""
+        self.spent: dict[Span, float] = {}
+        """Seconds that each publication takes."""
         self.lost: Applied | None = None
         """What is read back instead, until routes are published."""
 
@@ -211,7 +213,7 @@ class FakeSubnetManager:
         state = self.running.get(fabric)
         return {tenant.allocation.id for tenant in state.tenants} if state else set()
 
-    def publish(self, state: FabricState) -> None:
+    def publish(self, state: FabricState) -> Mapping[Span, float]:
         """Like ``opensm_writer``, refuses a generation older than the published one."""
         self.faults.begin("publish", state.generation)
         before = self.published.get(state.fabric)
@@ -222,6 +224,7 @@ class FakeSubnetManager:
         if self.at_once:
             self.apply()
         self.faults.end("publish")
+        return self.spent
 
     def prepared(self, fabric: str) -> bool:
         return self.prepares

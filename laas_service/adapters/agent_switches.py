@@ -3,13 +3,13 @@
 """The subnet-manager port of a service whose agents reach OpenSM: reads the agents' reports."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from laas_service.app.agent_registry import applied
 from laas_service.app.ports.agents import Agents
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
-from laas_service.messages import Applied, ConfirmedBy, FabricState
+from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
 
 PAUSE = 0.2
 """Seconds between two reads of the agents' last reports."""
@@ -42,10 +42,11 @@ class AgentSubnetManager:
         self._clock = clock
         self._published: dict[str, tuple[float, int]] = {}  # clock and generation, until awaited
 
-    def publish(self, state: FabricState) -> None:
+    def publish(self, state: FabricState) -> Mapping[Span, float]:
         """See ``app.ports.subnet_manager.SubnetManager``; raises nothing."""
         self._published[state.fabric] = (self._clock(), state.generation)
         self._wake()
+        return {}
 
     def prepared(self, fabric: str) -> bool:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``; agents read themselves."""

@@ -18,7 +18,7 @@ from laas_service.app.use_cases import UseCases
 from laas_service.app.views.utilization import Usage, Utilization
 from laas_service.domain.errors import Conflict, Unavailable
 from laas_service.domain.faults.memory import LinkCondition
-from laas_service.messages import Condition, ConfirmedBy, Running
+from laas_service.messages import Condition, ConfirmedBy, Running, Span
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -213,6 +213,19 @@ FABRIC_METRICS = (
         "laas_worker_stuck",
         "Times that a worker gave the fabric up because its step did not end.",
         lambda use, watched: {(): watched.holding.stuck},
+    ),
+    FabricMetric(
+        CounterMetricFamily,
+        "laas_allocations_activated",
+        "Allocations that became active.",
+        lambda use, watched: {(): watched.holding.activated},
+    ),
+    FabricMetric(
+        CounterMetricFamily,
+        "laas_allocation_seconds",
+        "Time from the requests of these allocations until then, by what it went to.",
+        lambda use, watched: {(s.value,): watched.holding.seconds.get(s, 0.0) for s in Span},
+        ("span",),
     ),
     FabricMetric(
         GaugeMetricFamily,

@@ -16,7 +16,15 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
-from laas_service.messages import NOTHING_KNOWN, Applied, Condition, ConfirmedBy, Initiator, Running
+from laas_service.messages import (
+    NOTHING_KNOWN,
+    Applied,
+    Condition,
+    ConfirmedBy,
+    Initiator,
+    Running,
+    Span,
+)
 
 PROJECT = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$"
 """The form of a project id."""
@@ -296,7 +304,8 @@ class Holding:
     one gave it up because it was stuck. ``without`` and ``unconfirmed`` are described at
     ``messages.Applied``. ``compared_at`` is when a worker last ended a full comparison.
     ``waits_for`` is a sentence if the worker has not moved for long. ``running`` is what routed the
-    fabric then.
+    fabric then. ``activated`` counts the allocations that workers made active, ``seconds`` is where
+    the time from their requests until then went.
     """
 
     worker: str | None = None
@@ -313,6 +322,8 @@ class Holding:
     compared_at: datetime | None = None
     waits_for: str | None = None
     running: Running = NOTHING_KNOWN
+    activated: int = 0
+    seconds: Mapping[Span, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,13 +374,16 @@ class Wait:
 class Event:
     """One entry in an allocation's history: the state, and the reason.
 
-    ``by`` is the user who asked for it; None where the service took its next step.
+    ``by`` is the user who asked for it; None where the service took its next step. ``seconds`` is
+    where the time since the entry before went (for the first one: since the request), empty if
+    that was not measured.
     """
 
     at: datetime
     state: State
     reason: str
     by: Initiator | None = None
+    seconds: Mapping[Span, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "links": ("id", "state", "source", "by", "since", "owner", "lower", "upper", "evidence"),
     "switches": ("guid", "name", "level", "state", "source", "ports", "lid", "positions"),
     "agents": ("name", "role", "condition", "generation", "published", "seen_at", "detail"),
-    "history": ("number", "at", "state", "reason"),
+    "history": ("number", "at", "state", "reason", "seconds"),
     "allocations": (
         "id",
         "name",
@@ -30,7 +30,18 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 LEFT_OUT_FIRST = (
-    *("project_id", "positions", "lid", "index", "ports", "policy", "published", "by", "since"),
+    *(
+        "seconds",
+        "project_id",
+        "positions",
+        "lid",
+        "index",
+        "ports",
+        "policy",
+        "published",
+        "by",
+        "since",
+    ),
     *("parent", "cost", "confirmed_by", "source", "level", "seen_at", "created_at", "shape"),
     *("evidence", "traits", "detail"),
 )

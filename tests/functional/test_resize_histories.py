@@ -9,7 +9,7 @@ them with the tables before. Servers run on hosts at random.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,7 @@ from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.domain.verification import isolation_violations, shape_violations
-from laas_service.messages import FabricState
+from laas_service.messages import FabricState, Span
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.unit.domain.verification.sound import inventory_of
 from tests.walks import Mixed, Walks
@@ -338,7 +338,7 @@ class Judged(FakeSubnetManager):
         tenants = state.tenants if state else ()
         return {names[host] for tenant in tenants for host in tenant.held.hosts(topology)}
 
-    def publish(self, state: FabricState) -> None:
+    def publish(self, state: FabricState) -> Mapping[Span, float]:
         tables = forwarding_tables(
             state.topology,
             state.inventory,
@@ -369,7 +369,7 @@ class Judged(FakeSubnetManager):
                         there = both & set(part.hosts(state.topology))
                         self.walk(links, [self._tables, tables], there)
         self._tables = tables
-        super().publish(state)
+        return super().publish(state)
 
     def walk(self, links, tables, hosts, parted=False) -> None:
         """Judge all paths between hosts; with ``parted`` some packets may be lost on the way.

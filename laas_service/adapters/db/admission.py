@@ -173,7 +173,9 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         )
         if new.idempotency_key is not None:
             self._insert_key(session)
-        return self.transactions.record_event(session, new.id, state, reason, new.by)
+        return self.transactions.record_event(
+            session, new.id, state, reason, new.by, self.seconds()
+        )
 
     def _insert_key(self, session: Session) -> None:
         new = self.new
@@ -219,7 +221,10 @@ class _QueuedRequests(Decision[Sequence[Allocation], list[AllocationRecord]]):
         fabric = self.ledgers.record(session, queued.fabric)
         columns = _admitted(self.transactions, session, fabric, answer, queued.duration)
         reason = claimed_reason(answer.size, _partitions(columns))
-        record = self.transactions.update(session, queued, State.ALLOCATING, reason, **columns)
+        waited = (self.transactions.now() - queued.updated_at).total_seconds()
+        record = self.transactions.update(
+            session, queued, State.ALLOCATING, reason, seconds=self.seconds(waited), **columns
+        )
         _take(session, record, answer, topology)
         return record
 

@@ -88,6 +88,8 @@ class Lease(Base):
     of which a generation was no longer confirmed last. ``compared_at`` is the end of the last full
     comparison, NULL before the first. ``waits_for`` is what the holder waits for, NULL unless it
     has waited for long. ``running`` is the document of ``messages.Running``, NULL if not known.
+    ``activated`` counts the allocations that became active; ``seconds`` has the sums of their time
+    by ``messages.Span``, NULL before the first.
     """
 
     __tablename__ = "lease"
@@ -107,6 +109,8 @@ class Lease(Base):
     lost: Mapped[str | None] = mapped_column(exact(16))
     compared_at: Mapped[datetime | None] = mapped_column(Moment())
     waits_for: Mapped[str | None] = mapped_column(Text())
+    activated: Mapped[int] = mapped_column(server_default="0")
+    seconds: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
 
 
 class Drift(Base):
@@ -276,7 +280,11 @@ class QueueRoom(Base):
 
 
 class Event(Base):
-    """One event in the history of an allocation, and its initiator."""
+    """One event in the history of an allocation, and its initiator.
+
+    ``seconds`` is where the time since the one before went, by ``messages.Span``; NULL if that was
+    not measured.
+    """
 
     __tablename__ = "event"
 
@@ -288,6 +296,7 @@ class Event(Base):
     request_id: Mapped[str | None] = mapped_column(exact(255))
     user_id: Mapped[str | None] = mapped_column(exact(255))
     project_id: Mapped[str | None] = mapped_column(exact(255))
+    seconds: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
 
 
 class Notification(Base):

@@ -37,7 +37,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 from oslo_db.exception import DBDuplicateEntry
@@ -50,6 +50,7 @@ from laas_service.adapters.db.transactions import STAMP, Transactions
 from laas_service.adapters.db.turns import Turns
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim, NotFound
 from laas_service.domain.ledger import Ledger
+from laas_service.messages import Span
 
 LOG = logging.getLogger(__name__)
 
@@ -89,6 +90,20 @@ class Decision(ABC, Generic[Answer, Result]):
     transactions: Transactions
     fabric_id: str
     subject: str
+    begun: float = field(init=False, default_factory=time.monotonic)
+    searching: float = field(init=False, default=0.0)  # seconds of all searches
+    searched: float = field(init=False, default=0.0)  # clock at the end of the last search
+
+    def seconds(self, waited: float | None = None) -> dict[Span, float]:
+        """Where the time went until now, when it is being committed.
+
+        ``waited`` are the seconds since the event before, if that is not this decision's beginning.
+        """
+        now = time.monotonic()
+        commit = now - self.searched
+        whole = now - self.begun if waited is None else waited
+        wait = max(0.0, whole - self.searching - commit)
+        return {Span.WAIT: wait, Span.SEARCH: self.searching, Span.COMMIT: commit}
 
     def prepare(self, session: Session) -> Result | None:
         """Read what the decision depends on; a result settles it before the search."""
@@ -183,7 +198,10 @@ class Optimist:
             self.settle(decision.fabric_id)
             raise _LostRace
         draft = cached.ledger.copy()
+        started = time.monotonic()
         answer = decision.search(draft)
+        decision.searched = time.monotonic()
+        decision.searching += decision.searched - started
         if isinstance(answer, Settled):
             return answer.result
         decision.claim(draft, answer)

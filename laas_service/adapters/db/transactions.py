@@ -4,7 +4,7 @@
 
 import copy
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from laas_service.app import notifications
 from laas_service.app.lifecycle import State
 from laas_service.app.records import NEWEST, AllocationRecord, Drift, Event, Lease
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
-from laas_service.messages import ConfirmedBy, Initiator, Notification
+from laas_service.messages import ConfirmedBy, Initiator, Notification, Span
 
 KEEP_DELTAS = 10_000
 """Deltas that are kept; a process that lags further behind reads the whole fabric again."""
@@ -44,6 +44,8 @@ STAMP = "laas_stamp"
 
 FEW = 500
 """Hosts or links in one statement."""
+
+NOT_MEASURED: Mapping[Span, float] = {}
 
 STEP_DONE: dict[str, Any] = {"error": None, "failures": 0, "due_at": None}
 """Columns of an allocation whose last step is done: nothing failed, the next is due now."""
@@ -177,13 +179,27 @@ class Transactions:
     # -- allocations and their histories --------------------------------------
 
     def record_event(
-        self, session: Session, id: str, state: State, reason: str, by: Initiator | None = None
+        self,
+        session: Session,
+        id: str,
+        state: State,
+        reason: str,
+        by: Initiator | None = None,
+        seconds: Mapping[Span, float] = NOT_MEASURED,
     ) -> AllocationRecord:
-        """Append an event to the history, and notify; returns the record with it."""
+        """Append an event to the history, and notify; returns the record with it.
+
+        ``seconds`` is where the time since the event before went.
+        """
         initiator = {} if by is None else asdict(by)
         session.execute(
             insert(models.Event).values(
-                allocation=id, at=self.now(), state=state.value, reason=reason, **initiator
+                allocation=id,
+                at=self.now(),
+                state=state.value,
+                reason=reason,
+                seconds=seconds_document(seconds),
+                **initiator,
             )
         )
         record = read_record(session, id)
@@ -213,6 +229,7 @@ class Transactions:
         state: State,
         reason: str,
         by: Initiator | None = None,
+        seconds: Mapping[Span, float] = NOT_MEASURED,
         **values: Any,
     ) -> AllocationRecord:
         """Update the row of a record, and append an event to its history; the new record.
@@ -227,7 +244,7 @@ class Transactions:
         if rows_changed(session, step.values(**values)) == 0:
             sequence(session, record.id)
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
-        return self.record_event(session, record.id, state, reason, by)
+        return self.record_event(session, record.id, state, reason, by, seconds)
 
 
 def sequence(session: Session, id: str) -> int:
@@ -284,4 +301,15 @@ def as_event(row: models.Event) -> Event:
     by = None
     if row.request_id is not None:
         by = Initiator(row.request_id, row.user_id or "", row.project_id or "")
-    return Event(row.at, State(row.state), row.reason, by)
+    return Event(row.at, State(row.state), row.reason, by, seconds_from(row.seconds))
+
+
+def seconds_document(seconds: Mapping[Span, float]) -> dict[str, float] | None:
+    """Seconds by span as JSON, in milliseconds' precision; None if there are none."""
+    return {span.value: round(spent, 3) for span, spent in seconds.items()} or None
+
+
+def seconds_from(document: Mapping[str, float] | None) -> dict[Span, float]:
+    """The seconds in a document; spans of a newer release are left out."""
+    known = document or {}
+    return {span: known[span.value] for span in Span if span.value in known}

@@ -2,21 +2,24 @@
 
 """Transitions of an allocation from state to state, and the query for those that are due."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.transactions import (
+    NOT_MEASURED,
     STEP_DONE,
     Transactions,
     as_event,
     confirmation,
     locked_generation,
     read_record,
+    seconds_document,
+    seconds_from,
     sequence,
 )
 from laas_service.adapters.documents import faults_from
@@ -25,7 +28,7 @@ from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
 from laas_service.app.records import AllocationRecord, Event, SizeEvent
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
-from laas_service.messages import ConfirmedBy, Initiator
+from laas_service.messages import ConfirmedBy, Initiator, Span
 
 FOR_EVER = timedelta(days=365_000)
 
@@ -96,7 +99,6 @@ class Transitions:
     def due(
         self,
         now: datetime,
-        limit: int = 100,
         *,
         longest: timedelta = FOR_EVER,
         faulty: bool = False,
@@ -112,7 +114,7 @@ class Transitions:
             and_(changeable, table.leaving.is_not(None)),
             and_(changeable, table.announced.is_not(None), table.moves_at <= now),
         )
-        query = select(table.id).where(ready, moving).order_by(table.sequence).limit(limit)
+        query = select(table.id).where(ready, moving).order_by(table.sequence)
         with self.transactions.reading() as session:
             ids = list(session.scalars(query))
             if faulty:
@@ -121,7 +123,7 @@ class Transitions:
                 )
                 rows = session.execute(degraded.order_by(table.sequence)).all()
                 ids += [row.id for row in rows if faults_from(row.faults).replaceable]
-            return ids[:limit]
+            return ids
 
     def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
         table = models.Allocation
@@ -149,6 +151,7 @@ class Transitions:
         error: str | None = None,
         by: Initiator | None = None,
         confirmed_by: ConfirmedBy | None = None,
+        seconds: Mapping[Span, float] = NOT_MEASURED,
     ) -> AllocationRecord:
         lifecycle.check_successor(record, to)
         parked = lifecycle.parked_from(record, to)
@@ -156,16 +159,20 @@ class Transitions:
             if record.container and to is State.RELEASING:
                 locked_generation(session, record.fabric)
                 _check_empty(session, record)
-            return self.transactions.update(
+            changed = self.transactions.update(
                 session,
                 record,
                 to,
                 reason,
                 by,
+                seconds,
                 force=record.force or force,
                 parked=parked and parked.value,
                 **STEP_DONE | confirmation(confirmed_by) | {"error": error},
             )
+            if record.state is State.ALLOCATING and to is State.ACTIVE:
+                _count_activated(session, changed)
+            return changed
 
     def rename(
         self, record: AllocationRecord, name: str, *, by: Initiator | None = None
@@ -182,7 +189,13 @@ class Transitions:
             self.transactions.advance(session, record.fabric, {})
             return self.transactions.update(session, record, State.RELEASED, reason, by)
 
-    def hand_back(self, record: AllocationRecord, reason: str = "") -> AllocationRecord:
+    def hand_back(
+        self,
+        record: AllocationRecord,
+        reason: str = "",
+        *,
+        seconds: Mapping[Span, float] = NOT_MEASURED,
+    ) -> AllocationRecord:
         lifecycle.check_handing_back(record)
         with self.transactions.writing("hand back") as session:
             generation = self.transactions.advance(session, record.fabric, {}, routes=True)
@@ -191,6 +204,7 @@ class Transitions:
                 record,
                 record.state,
                 reason or lifecycle.HANDED_BACK_REASON,
+                seconds=seconds,
                 handed_back=True,
                 generation=generation,
                 **STEP_DONE,
@@ -202,6 +216,7 @@ class Transitions:
         reason: str,
         *,
         confirmed_by: ConfirmedBy | None = None,
+        seconds: Mapping[Span, float] = NOT_MEASURED,
     ) -> AllocationRecord:
         lifecycle.check_freeable(record)
         with self.transactions.writing("free") as session:
@@ -211,6 +226,7 @@ class Transitions:
                 record,
                 State.RELEASED,
                 reason,
+                seconds=seconds,
                 placed=None,
                 leaving=None,
                 phase=None,
@@ -244,6 +260,18 @@ class Transitions:
             )
             _drop_claims(session, record.id)
             return queued
+
+
+def _count_activated(session: Session, record: AllocationRecord) -> None:
+    """Add where the time of an allocation went to the sums of its fabric."""
+    lease = models.Lease
+    query = select(lease.seconds).where(lease.fabric == record.fabric).with_for_update()
+    sums = seconds_from(session.scalar(query))
+    for event in record.history:
+        for span, seconds in event.seconds.items():
+            sums[span] = sums.get(span, 0.0) + seconds
+    values = {"activated": lease.activated + 1, "seconds": seconds_document(sums)}
+    session.execute(update(lease).where(lease.fabric == record.fabric).values(**values))
 
 
 def _drop_claims(session: Session, id: str) -> None:

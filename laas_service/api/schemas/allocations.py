@@ -22,7 +22,7 @@ from laas_service.domain.moves.consent import Movable
 from laas_service.domain.routing.contention import contention, rank_order
 from laas_service.domain.topology import Link as Cable
 from laas_service.domain.topology import link_name
-from laas_service.messages import ConfirmedBy
+from laas_service.messages import ConfirmedBy, Span
 
 
 class AllocatedHost(Schema):
@@ -35,12 +35,25 @@ class Event(Schema):
     at: AwareDatetime
     state: State
     reason: str
+    seconds: Annotated[
+        dict[Span, float],
+        Field(
+            description="Where the time since the entry before (for the first one: since the "
+            "request) went; empty if that was not measured."
+        ),
+    ]
 
     @classmethod
     def all_of(cls, events: Iterable[RecordedEvent], first: int) -> list[Self]:
         """Events of a history, of which the first has this number."""
         return [
-            cls(number=number, at=event.at, state=event.state, reason=event.reason)
+            cls(
+                number=number,
+                at=event.at,
+                state=event.state,
+                reason=event.reason,
+                seconds=dict(event.seconds),
+            )
             for number, event in enumerate(events, first)
         ]
 

@@ -23,7 +23,7 @@ from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent
-from laas_service.messages import ConfirmedBy, Initiator
+from laas_service.messages import ConfirmedBy, Initiator, Span
 
 T = TypeVar("T")
 
@@ -63,7 +63,6 @@ class AllocationReader(Protocol):
     def due(
         self,
         now: datetime,
-        limit: int = 100,
         *,
         longest: timedelta = ...,
         faulty: bool = False,
@@ -173,8 +172,12 @@ class Transitions(Protocol):
         error: str | None = None,
         by: Initiator | None = None,
         confirmed_by: ConfirmedBy | None = None,
+        seconds: Mapping[Span, float] = ...,
     ) -> AllocationRecord:
         """Record a new state (or the same again) and its reason; clears the next try.
+
+        ``seconds`` is where the time since the last entry of its history went. An allocation that
+        becomes active for the first time, and all its seconds, are counted for its fabric.
 
         For state ``error``, ``error`` is the problem, and the state before is kept as ``parked``.
 
@@ -193,7 +196,13 @@ class Transitions(Protocol):
     ) -> AllocationRecord:
         """Give the allocation another name."""
 
-    def hand_back(self, record: AllocationRecord, reason: str = "") -> AllocationRecord:
+    def hand_back(
+        self,
+        record: AllocationRecord,
+        reason: str = "",
+        *,
+        seconds: Mapping[Span, float] = ...,
+    ) -> AllocationRecord:
         """Record that the tenant's routes must be withdrawn now (new generation), and why.
 
         Called once the hosts are taken back from Nova, or at once if the release is forced.
@@ -205,6 +214,7 @@ class Transitions(Protocol):
         reason: str,
         *,
         confirmed_by: ConfirmedBy | None = None,
+        seconds: Mapping[Span, float] = ...,
     ) -> AllocationRecord:
         """Free the claims and become ``released`` (new generation).
 

@@ -2,12 +2,13 @@
 
 """The subnet manager: what it should route, and what the switches run."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from laas_service.app.ports.observations import Observations
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
-from laas_service.messages import Applied, ConfirmedBy, FabricState
+from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
 
 
 class Switches(Protocol):
@@ -23,8 +24,10 @@ class Switches(Protocol):
 class SubnetManager(Switches, Protocol):
     """Makes switches route as recorded."""
 
-    def publish(self, state: FabricState) -> None:
+    def publish(self, state: FabricState) -> Mapping[Span, float]:
         """Make the files for this state current and have them read; safe to repeat.
+
+        Returns the seconds of its steps; empty if they are taken by another process.
 
         ``LimitExceeded``, ``Unavailable``, or ``Conflict`` if it would disturb a tenant
         that did not change; the files published before then stay.

@@ -20,12 +20,14 @@ order of the steps keeps the promises:
 """
 
 import logging
-from collections.abc import Callable, Iterable
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Action, State
@@ -51,9 +53,17 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.wording import listed
-from laas_service.messages import Applied, ConfirmedBy
+from laas_service.messages import Applied, ConfirmedBy, Span
 
 LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BATCH_SECONDS = 10.0
+"""So long a round takes steps before it publishes, and after that, until faults are observed again.
+
+However many allocations have a step then, one publication is for all of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ class Converger:
     step of an allocation is taken inside ``acting_for`` of the user who asked for it. Without
     ``observer`` links are not observed. ``hosts`` says how compute hosts are. The hosts that a
     move takes from an owner have to be empty after ``move_window`` seconds; else it turns back.
-    With ``live_ports`` the ports of servers can migrate live.
+    With ``live_ports`` the ports of servers can migrate live. ``clock`` measures seconds.
     """
 
     def __init__(
@@ -122,8 +132,10 @@ class Converger:
         hosts: LookRules = USUAL,
         move_window: float = 3600.0,
         live_ports: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
+        self._clock = clock
         self._observer = observer
         self._compute = compute
         self._now = now
@@ -156,6 +168,7 @@ class Converger:
             apply_timeout=pace.apply_timeout,
             effect=self._effect,
             frozen=self._is_frozen,
+            clock=clock,
         )
         self._drift = DriftControl(
             store,
@@ -181,10 +194,12 @@ class Converger:
 
     # -- driving --------------------------------------------------------------
 
-    def run_once(self, limit: int = 100) -> int:
-        """Take every step that is due; returns how many allocations had one.
+    def run_once(self) -> int:
+        """Take steps that are due; returns how many allocations had one.
 
-        First links and hosts are observed: what has failed is replaced in the same round.
+        First links and hosts are observed: what has failed is replaced in the same round. Steps are
+        taken for ``BATCH_SECONDS`` before their routes are published, and for as long afterwards;
+        the next round takes the others.
 
         Raises:
             Unavailable: the store does not answer; nothing is lost.
@@ -198,13 +213,12 @@ class Converger:
             self._hosts.observe(fabric)
         due = self._store.due(
             self._now(),
-            limit,
             longest=timedelta(seconds=self._pace.last),
             faulty=self._repair_links,
             fabric=self._fabric,
         )
         self._idle.clear()
-        self._drive(due)
+        self._drive(due, BATCH_SECONDS)
         for fabric in self._drift.fabrics():  # changes that no allocation waits for: a link's state
             changed = self._routes.has_changed(fabric) and not self._is_frozen(fabric.id)
             if changed and (problem := self._routes.publish(fabric.id)):
@@ -248,20 +262,21 @@ class Converger:
             return []
         return self._drift.check_drift()
 
-    def _drive(self, ids: Iterable[str]) -> None:
+    def _drive(self, ids: Iterable[str], seconds: float = math.inf) -> None:
         """Take the steps that change routes, publish once for all of them, then go on.
 
-        An allocation that changes its routes several times waits for as many publications.
+        An allocation that changes its routes several times waits for as many publications. After
+        ``seconds`` no further allocation has its turn before the publication, or after it.
         """
         self._routes.begin_round()
-        waiting = [record for record in map(self._advance, ids) if record]
+        waiting = [record for record in map(self._advance, self._within(seconds, ids)) if record]
         while waiting:
             problems = {
                 fabric: self._routes.publish(fabric)
                 for fabric in {record.fabric for record in waiting}
             }
             still_waiting = []
-            for record in waiting:
+            for record in self._within(seconds, waiting):
                 problem = problems[record.fabric]
                 if problem is None:
                     advanced = self._advance(record.id)
@@ -273,6 +288,14 @@ class Converger:
                     problem = self._awaited(record)
                 self._postpone(record, problem)
             waiting = still_waiting
+
+    def _within(self, seconds: float, items: Iterable[T]) -> Iterator[T]:
+        """The first item, and those that are asked for within so many seconds from now."""
+        end = self._clock() + seconds
+        for item in items:
+            yield item
+            if self._clock() >= end:
+                return
 
     def _advance(self, id: str) -> AllocationRecord | None:
         """Take steps until none is left (None), one fails (None), or it waits for its routes.
@@ -387,15 +410,30 @@ class Converger:
     # -- hosts ----------------------------------------------------------------
 
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
+        nova = 0.0
         if not record.container:
             self._hosts.check_usable(record)
             handover = handover_of(self._store.fabric(record.fabric), record)
+            begun = self._clock()
             self._effect("hand over", lambda: self._compute.hand_over(handover))
+            nova = self._clock() - begun
         by = self._confirmed_by(record)
         reason = lifecycle.active_reason(
             by, scripted=self._compute.scripted, container=record.container
         )
-        return self._store.transition(record, State.ACTIVE, reason, confirmed_by=by)
+        spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
+        return self._store.transition(record, State.ACTIVE, reason, confirmed_by=by, seconds=spent)
+
+    def _since(
+        self, record: AllocationRecord, nova: float, routes: Mapping[Span, float]
+    ) -> Mapping[Span, float]:
+        """Where the time since the last entry of the history went; the rest is waiting.
+
+        ``nova`` are the seconds of the step that just ended.
+        """
+        spent = {**routes, Span.NOVA: nova}
+        since = (self._now() - record.updated_at).total_seconds()
+        return {Span.WAIT: max(0.0, since - sum(spent.values())), **spent}
 
     def _give_up(self, record: AllocationRecord, unusable: str) -> AllocationRecord:
         """Give up a placement with hosts that cannot be used; it is placed anew.
@@ -416,11 +454,13 @@ class Converger:
         return self._store.requeue(record, reason, confirmed_by=by)
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
+        begun = self._clock()
         if not record.container:
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("fence", lambda: self._compute.fence(record.id))
             self._effect("take back", lambda: self._compute.take_back(handover))
-        return self._store.hand_back(record)
+        spent = self._since(record, self._clock() - begun, {})
+        return self._store.hand_back(record, seconds=spent)
 
     def _cut_off(self, record: AllocationRecord) -> AllocationRecord:
         if not record.container:
@@ -428,9 +468,11 @@ class Converger:
         return self._store.hand_back(record)
 
     def _free(self, record: AllocationRecord) -> AllocationRecord:
+        begun = self._clock()
         if record.force and not record.container:
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("take back", lambda: self._compute.take_back(handover))
+        nova = self._clock() - begun
         if not record.container:
             emptied = self._now() if record.force else record.updated_at
             self._hosts.look_after(record.fabric, emptied)
@@ -438,7 +480,8 @@ class Converger:
         reason = lifecycle.freed_reason(
             by, scripted=self._compute.scripted, container=record.container
         )
-        return self._store.free(record, reason, confirmed_by=by)
+        spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
+        return self._store.free(record, reason, confirmed_by=by, seconds=spent)
 
     # -- placement ------------------------------------------------------------
 

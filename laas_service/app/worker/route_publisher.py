@@ -3,9 +3,10 @@
 """Publishes the routes of fabrics, and reads back what their switches run."""
 
 import logging
-from collections.abc import Callable, Set
+import time
+from collections.abc import Callable, Mapping, Set
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.subnet_manager import DesiredState, SubnetManager
 from laas_service.app.records import FabricRecord
 from laas_service.domain.errors import LaasError, LeaseLost
-from laas_service.messages import Applied, ConfirmedBy, Initiator
+from laas_service.messages import Applied, ConfirmedBy, Initiator, Span
 
 LOG = logging.getLogger(__name__)
 
@@ -33,6 +34,15 @@ FROZEN = 0, ""
 class _Published:
     routes: tuple[int, str]
     at: datetime
+
+
+@dataclass(slots=True)
+class _Spent:
+    """Seconds of a publication and of the readings until it is ``confirmed``."""
+
+    generation: int
+    seconds: dict[Span, float] = field(default_factory=dict)
+    confirmed: bool = False
 
 
 def _routes(fabric: FabricRecord) -> tuple[int, str]:
@@ -61,6 +71,7 @@ class RoutePublisher:
         apply_timeout: float,
         effect: Effect,
         frozen: Callable[[str], bool] = lambda fabric: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._subnet_manager = subnet_manager
@@ -68,6 +79,8 @@ class RoutePublisher:
         self._apply_timeout = timedelta(seconds=apply_timeout)
         self._effect = effect
         self._frozen = frozen
+        self._clock = clock
+        self._spent: dict[str, _Spent] = {}  # by the last publication
         self._last_routes: dict[str, tuple[int, str]] = {}  # taken over, or published last
         self._published: dict[str, _Published] = {}
         self._applied: dict[str, Applied] = {}  # as read in this round
@@ -107,8 +120,10 @@ class RoutePublisher:
         """
         if fabric_id not in self._applied:
             self._unread.discard(fabric_id)
+            begun = self._clock()
             applied = self._subnet_manager.applied(fabric_id)
             generation = applied.generation
+            self._count_reading(fabric_id, generation, self._clock() - begun)
             if generation is not None:
                 where = f"the switches run generation {generation}"
                 if self._goes_forward(fabric_id, generation, applied.stamp, where):
@@ -118,6 +133,22 @@ class RoutePublisher:
             if not self.has_lost(fabric, applied):
                 self._record(fabric_id, applied)
         return self._applied[fabric_id]
+
+    def spent(self, fabric_id: str, generation: int) -> Mapping[Span, float]:
+        """Seconds of the publication that brought routes of this generation to the switches.
+
+        Empty if that was not the last one, or another worker made it.
+        """
+        last = self._spent.get(fabric_id)
+        return last.seconds if last is not None and last.generation >= generation else {}
+
+    def _count_reading(self, fabric_id: str, generation: int | None, seconds: float) -> None:
+        """Count a reading after the last publication, until that is confirmed."""
+        last = self._spent.get(fabric_id)
+        if last is None or last.confirmed:
+            return
+        last.seconds[Span.READ_BACK] = last.seconds.get(Span.READ_BACK, 0.0) + seconds
+        last.confirmed = generation is not None and generation >= last.generation
 
     def _goes_forward(self, fabric_id: str, generation: int, stamp: str, where: str) -> bool:
         """Whether a generation is of another past of the database, which goes on above it then."""
@@ -198,7 +229,11 @@ class RoutePublisher:
             now = self._now()
             oldest = now - self._apply_timeout
             if last is None or last.routes != routes or not oldest < last.at <= now:
-                self._effect("publish", lambda: self._subnet_manager.publish(state))
+                spent = _Spent(state.generation)
+                self._effect(
+                    "publish", lambda: spent.seconds.update(self._subnet_manager.publish(state))
+                )
+                self._spent[fabric_id] = spent
                 self._published[fabric_id] = _Published(routes, now)
                 self._unread.add(fabric_id)
             self._applied.pop(fabric_id, None)

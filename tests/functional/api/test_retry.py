@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Drift
-from laas_service.messages import Applied
+from laas_service.messages import Applied, Span
 
 SOON = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -105,6 +106,22 @@ def test_there_is_nothing_to_retry_in_a_queue_or_after_the_end(client, deploymen
     answer = client.post(f"/v1/allocations/{id}/retry")
     assert (answer.status_code, answer.json["code"]) == (409, "conflict")
     assert client.post("/v1/allocations/nobody/retry").status_code == 404
+
+
+def test_where_the_time_of_allocations_goes_is_measured(client, deployment, allocate):
+    SqlLeases(deployment.engine).take("main", "node1/7", 3600)
+    told = client.get("/metrics").text
+    assert 'laas_allocations_activated_total{fabric="main"} 0.0' in told
+    for span in Span:
+        assert f'laas_allocation_seconds_total{{fabric="main",span="{span.value}"}} 0.0' in told
+    id = allocate(4)["id"]
+    deployment.converge()
+    history = client.get(f"/v1/allocations/{id}/history").json["history"]
+    waited = sum(event["seconds"].get("wait", 0.0) for event in history)
+    told = client.get("/metrics").text
+    assert 'laas_allocations_activated_total{fabric="main"} 1.0' in told
+    (line,) = re.findall(r'laas_allocation_seconds_total{fabric="main",span="wait"} (.*)', told)
+    assert float(line) == pytest.approx(waited, abs=0.002)
 
 
 def test_what_workers_saw_is_measured(client, deployment):

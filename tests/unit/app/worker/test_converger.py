@@ -5,6 +5,7 @@
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from random import Random
 
 import pytest
@@ -17,7 +18,7 @@ from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.converger import Converger, Pace
+from laas_service.app.worker.converger import BATCH_SECONDS, Converger, Pace
 from laas_service.app.worker.drift import difference_of_handovers
 from laas_service.domain.allocation import Allocation, GroupShare, Shape
 from laas_service.domain.errors import (
@@ -29,7 +30,7 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import LeafLink, Topology, Xgft
-from laas_service.messages import Initiator
+from laas_service.messages import Applied, Initiator, Span
 from tests import rewind
 from tests.fakes import FakeCompute, FakeSubnetManager
 
@@ -102,6 +103,84 @@ class World:
 @pytest.fixture
 def world(store):
     return World(store)
+
+
+def test_the_history_and_the_fabric_say_where_the_time_went(store, monkeypatch):
+    """What no step took was waiting: the seconds of an entry are those since the entry before."""
+    ticks, taken = [0.0], SqlLeases(store._engine)
+    world = World(store, clock=lambda: ticks[0])
+    assert taken.take("f", "node1/7", 3600) is not None
+    world.switches.spent = {Span.RENDER: 2.0, Span.RELOAD: 1.0}
+    hand_over, applied = world.compute.hand_over, world.switches.applied
+
+    def slow_hand_over(handover: Handover) -> None:
+        ticks[0] += 4.0
+        hand_over(handover)
+
+    def slow_applied(fabric: str) -> Applied:
+        ticks[0] += 0.5
+        return applied(fabric)
+
+    monkeypatch.setattr(world.compute, "hand_over", slow_hand_over)
+    monkeypatch.setattr(world.switches, "applied", slow_applied)
+    world.allocate("a", 0)
+    claimed, *_ = store.allocation("a").history
+    assert claimed.seconds.keys() == {Span.WAIT, Span.SEARCH, Span.COMMIT}
+    world.time = store.allocation("a").updated_at + timedelta(seconds=30)
+    world.converger.run_once()
+    *_, last = store.allocation("a").history
+    assert last.state is State.ACTIVE
+    assert last.seconds == {
+        Span.WAIT: 22.5,
+        Span.RENDER: 2.0,
+        Span.RELOAD: 1.0,
+        Span.READ_BACK: 0.5,
+        Span.NOVA: 4.0,
+    }
+    holding = store.holding("f")
+    assert (holding.activated, holding.seconds[Span.NOVA]) == (1, 4.0)
+    assert holding.seconds[Span.WAIT] == pytest.approx(22.5 + claimed.seconds[Span.WAIT])
+    world.allocate("b", 1)
+    world.converger.run_once()
+    holding = store.holding("f")
+    assert (holding.activated, holding.seconds[Span.NOVA]) == (2, 8.0)
+    world.release("a")
+    while world.converger.run_once():
+        pass
+    *_, back, freed = store.allocation("a").history
+    assert Span.RENDER not in back.seconds  # that was the publication for b
+    assert freed.seconds[Span.RENDER] == 2.0
+    assert store.holding("f").activated == 2
+
+
+def test_one_publication_is_for_all_that_wait(store):
+    topology = Topology(Xgft((16, 8, 1), (1, 16, 0)))
+    names = Inventory(tuple(f"node-{h}" for h in range(128)), (), (), (), (), (), ())
+    world = World(store, fabric=(topology, names), clock=lambda: 0.0)
+    for leaf in range(8):
+        for slot in range(16):
+            answer = Allocation(f"{leaf}-{slot}", 1, "test", (GroupShare(leaf, 1 << slot, 0),))
+            new = AllocationRequest(
+                id=answer.id, fabric="f", name="a", project_id="blue", policy="test", hosts=1
+            )
+            store.admit(new, lambda fabric, answer=answer: answer)
+    world.converger.run_once()
+    assert world.steps.count("before publish") == 1
+    assert {record.state for record in store.allocations()} == {State.ACTIVE}
+
+
+def test_a_round_ends_in_time_and_the_next_one_goes_on(store):
+    """However many steps are due, faults are observed and routes published in between."""
+    ticks = count(step=BATCH_SECONDS)  # each step takes as long as a batch may
+    world = World(store, clock=lambda: next(ticks))
+    world.allocate("a", 0)
+    world.allocate("b", 1)
+    assert world.converger.run_once() == 2
+    assert (world.state("a"), world.state("b")) == (State.ACTIVE, State.ALLOCATING)
+    while world.converger.run_once():
+        assert world.owned() == {"a", "b"}
+    assert world.state("b") is State.ACTIVE
+    assert not world.error("b")
 
 
 def test_a_commit_whose_answer_was_lost_leaves_no_error_behind(store):

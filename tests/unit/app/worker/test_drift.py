@@ -3,6 +3,7 @@
 """The next check finds drift, reports it once, and repairs it where repair is switched on."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from laas_service.app.ports.compute import Handover
 from laas_service.app.records import Drift
 from laas_service.app.worker import drift
 from laas_service.domain.errors import NotFound, Unavailable
-from laas_service.messages import Applied, Condition, FabricState, Initiator
+from laas_service.messages import Applied, Condition, FabricState, Initiator, Span
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from tests.unit.app.worker.test_converger import World
@@ -273,11 +274,12 @@ class OpenSmBeside:
         opensm = OpenSm(dump_file=self.dump, log_file=self.log)
         self.manager = LocalSubnetManager(self.files, opensm, patience=0)
 
-    def publish(self, state: FabricState) -> None:
-        self.manager.publish(state)
+    def publish(self, state: FabricState) -> Mapping[Span, float]:
+        spent = self.manager.publish(state)
         self.sweeps()
         self.manager.applied("f")  # after tables of others, the set follows with a sweep of its own
         self.sweeps()
+        return spent
 
     def prepared(self, fabric: str) -> bool:
         return self.manager.prepared(fabric)
