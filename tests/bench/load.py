@@ -6,8 +6,9 @@
 on a full tree of switches. Each client thread repeats three requests: create an allocation,
 show one, and release the oldest one beyond ``--live``. A client with too many unfinished
 releases shows the oldest of them every half second until it is released, so that the worker
-keeps up with the clients. The benchmark reports requests a second, times by method, and the
-memory of both processes over time; it asserts nothing.
+keeps up with the clients. The benchmark reports requests a second, times by method, and over time
+the memory of both processes and the processor time of all: the API, the worker, the clients, and
+the processes of PostgreSQL (SQLite works in the other processes). It asserts nothing.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ from tests.storm.journal import share, table
 from tests.storm.site import Server
 
 DATABASES = ("sqlite", "postgresql")
+TREES = {640: "3;8,8,10;1,8,8"} | {
+    hosts: f"3;{k // 2},{k // 2},{k};1,{k // 2},{k // 2}" for hosts, k in RADIX.items()
+}
+"""The trees by their number of hosts."""
+
 CURVE = 10
 """Number of memory samples in the report."""
 
@@ -61,13 +67,11 @@ keep = 0
 class Service:
     """One API process and one worker, with an empty fabric."""
 
-    def __init__(self, directory: Path, url: str, hosts: int) -> None:
+    def __init__(self, directory: Path, url: str, hosts: int, database: int | None) -> None:
         self._port = Port()
         self.port = self._port.number
-        half = RADIX[hosts] // 2
-        made = generator.generate(
-            generator.Description(xgft=f"3;{half},{half},{2 * half};1,{half},{half}")
-        )
+        self._database = database
+        made = generator.generate(generator.Description(xgft=TREES[hosts]))
         engine = connect(url)
         upgrade(engine)
         SqlStore(engine).add_fabric("bench", made.topology, made.inventory)
@@ -101,9 +105,24 @@ class Service:
         return [psutil.Process(one.pid).memory_info().rss >> 20 for one in self.processes]
 
     def processor(self) -> list[float]:
-        """Processor time of the API and of the worker, in seconds."""
-        times = [psutil.Process(process.pid).cpu_times() for process in self.processes]
-        return [spent.user + spent.system for spent in times]
+        """Processor time of the API, the worker, the clients and the database, in seconds."""
+        roots = [process.pid for process in self.processes]
+        spent = [_processor(psutil.Process(pid)) for pid in roots]
+        clients = psutil.Process().cpu_times()
+        database = 0.0
+        if self._database is not None:
+            server = psutil.Process(self._database)
+            database = sum(map(_processor, [server, *server.children(recursive=True)]))
+        return [*spent, clients.user + clients.system, database]
+
+
+def _processor(process: psutil.Process) -> float:
+    """Processor time of a process and of its children that have ended; 0 if it has ended."""
+    try:
+        spent = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 class Load:
@@ -194,26 +213,30 @@ class Load:
             rate = f"{len(values) / seconds:.1f}"
             rows.append((kind, f"{len(values):,}", rate, *(f"{1000 * x:,.0f}" for x in each)))
         times = table(("answer", "number", "a second", "p50 ms", "p99 ms", "max ms"), rows)
-        header = ("requests", "seconds", "API MiB", "worker MiB", "API CPU s", "worker CPU s")
+        processor = (f"{process} CPU s" for process in ("API", "worker", "clients", "database"))
+        header = ("requests", "seconds", "API MiB", "worker MiB", *processor)
         memory = table(header, self._curve)
         return f"{times}\n\n{memory}"
 
 
 @contextlib.contextmanager
-def database(kind: str, directory: Path) -> Iterator[str]:
-    """URL of an empty database; the tests' PostgreSQL does not wait for the disk."""
+def database(kind: str, directory: Path) -> Iterator[tuple[str, int | None]]:
+    """URL of an empty database, and the id of the process that serves it, if one does.
+
+    The tests' PostgreSQL does not wait for the disk.
+    """
     if kind == "sqlite":
-        yield f"sqlite:///{directory}/laas.sqlite"
+        yield f"sqlite:///{directory}/laas.sqlite", None
         return
     with postgresql.PostgreSql() as server:
-        yield server.database()
+        yield server.database(), server.process.pid if server.process else None
 
 
 def measure(kind: str, options: argparse.Namespace) -> None:
     with (
         TemporaryDirectory(prefix="laas-load-") as name,
-        database(kind, Path(name)) as url,
-        Service(Path(name), url, options.hosts) as service,
+        database(kind, Path(name)) as (url, pid),
+        Service(Path(name), url, options.hosts, pid) as service,
     ):
         load = Load(service, options)
         seconds = load.run()
@@ -229,7 +252,7 @@ def measure(kind: str, options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.load", description=__doc__)
     parser.add_argument("--database", choices=DATABASES, action="append")
-    parser.add_argument("--hosts", type=int, choices=RADIX, default=11664)
+    parser.add_argument("--hosts", type=int, choices=TREES, default=11664)
     parser.add_argument("--requests", type=int, default=50_000, help="on each (%(default)s)")
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--live", type=int, default=320, help="allocations at a time, of all")
