@@ -48,7 +48,7 @@ class Posting:
         conf([], project="laas", default_config_files=[], default_config_dirs=[])
         conf.set_override("state_dir", str(directory))
         conf.set_override("connection", f"sqlite:///{directory}/laas.sqlite", "database")
-        parts = Parts(conf)
+        self.parts = parts = Parts(conf)
         self._client = application(conf, parts.use_cases(lambda: None)).test_client()
         self._statements = 0
         event.listen(parts._engine, "before_cursor_execute", self._count)
