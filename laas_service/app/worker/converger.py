@@ -341,8 +341,9 @@ class Converger:
             applied = self._routes.applied(record.fabric)
             confirmed = lifecycle.confirmed(record, applied.generation)
             confirmed = confirmed and not self._silent_switches(record, applied)
-        repairs = self._repair_links and not self._is_frozen(record.fabric)
-        now = None if self._is_frozen(record.fabric) else self._now()
+        frozen = self._is_frozen(record.fabric)
+        repairs = self._repair_links and not frozen
+        now = None if frozen else self._now()
         return lifecycle.next_action(record, confirmed, repair_links=repairs, now=now)
 
     def _silent_switches(self, record: AllocationRecord, applied: Applied) -> list[str]:
