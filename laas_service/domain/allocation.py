@@ -207,7 +207,7 @@ class Allocation:
     @property
     def size(self) -> int:
         """Hosts held."""
-        return sum(share.hosts.bit_count() for share in self.groups)
+        return sum([hosts.bit_count() for _, hosts, _ in self.groups])
 
     def hosts(self, topology: Topology) -> tuple[int, ...]:
         """Host numbers, ascending."""

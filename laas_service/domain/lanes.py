@@ -37,6 +37,15 @@ def apart(lanes: int, count: int, width: int) -> Sequence[int]:
     return [lanes >> at & lane for at in range(0, count * width, width)]
 
 
+def in_every_lane(lanes: int, count: int, width: int) -> int:
+    """The mask of the bits that are set in each of ``count`` lanes."""
+    while count > 1:
+        half = count + 1 >> 1
+        lanes &= lanes >> (count - half) * width
+        count = half
+    return lanes & (1 << width) - 1
+
+
 def spread(mask: int, width: int) -> int:
     """One integer with the bits of ``mask`` as the lowest bits of its lanes."""
     zeros = "0" * (width // 4 - 1)  # with them each bit is a lane of hexadecimal digits

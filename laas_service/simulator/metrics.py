@@ -8,9 +8,9 @@ length are additions of this project.
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.ledger import LedgerView
@@ -120,24 +120,36 @@ class _Mean:
         return _rounded(self.total / self.count) if self.count else None
 
 
-@dataclass(slots=True)
-class _Areas:
+class _Area(NamedTuple):
     """Integrals over time: host-seconds, and seconds of queued jobs."""
 
-    span: float = 0
+    span: float
     """Seconds that the integrals cover."""
-    requested: float = 0
+    requested: float
     """Host-seconds that running jobs requested."""
-    allocated: float = 0
+    allocated: float
     """Host-seconds that running jobs held, which policies may round up."""
-    queued: float = 0
+    queued: float
     """Job-seconds spent in the queue."""
+
+
+@dataclass(slots=True)
+class _Areas:
+    """The same, growing with the time."""
+
+    span: float = 0
+    requested: float = 0
+    allocated: float = 0
+    queued: float = 0
 
     def add(self, span: float, requested: int, allocated: int, queued: int) -> None:
         self.span += span
         self.requested += span * requested
         self.allocated += span * allocated
         self.queued += span * queued
+
+    def now(self) -> _Area:
+        return _Area(self.span, self.requested, self.allocated, self.queued)
 
 
 class Metrics:
@@ -170,7 +182,7 @@ class Metrics:
         self._longest_queue = 0
         self._whole = _Areas()
         self._steady: _Areas | None = None
-        self._until_last_start = _Areas()
+        self._until_last_start = _Areas().now()
         self._bands = [0] * len(BANDS)
         self._bands_until_last_start = [0] * len(BANDS)
         self._starts = 0
@@ -197,7 +209,7 @@ class Metrics:
         if self._steady is not None:
             self._sample_band()
             self._lost_until_last_start = self._lost
-            self._until_last_start = replace(self._steady)
+            self._until_last_start = self._steady.now()
             self._bands_until_last_start = self._bands.copy()
 
     def finished(self, now: float, job: Job, allocation: Allocation) -> None:
@@ -263,7 +275,7 @@ class Metrics:
         Utilization and fragmentation are in percent of the hosts, times in seconds,
         ``instantaneous`` in shares of the samples (0..1). A metric without data is None.
         """
-        steady = self._until_last_start if self._until_last_start.span else self._whole
+        steady = self._until_last_start if self._until_last_start.span else self._whole.now()
         bands = self._bands_until_last_start
         samples = max(1, sum(bands))
         return {
@@ -290,7 +302,7 @@ class Metrics:
 
     def summary_of_moves(self) -> dict[str, Any]:
         """What was moved, and the utilization without the time that moved jobs lost."""
-        steady, lost = self._whole, self._lost
+        steady, lost = self._whole.now(), self._lost
         if self._until_last_start.span:
             steady, lost = self._until_last_start, self._lost_until_last_start
         net = self._percent(steady.requested - lost, steady.span)

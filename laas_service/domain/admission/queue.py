@@ -23,6 +23,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
@@ -31,7 +32,14 @@ from typing import ClassVar
 from laas_service.domain.admission.admit import OTHERS_WAIT, admit
 from laas_service.domain.admission.constrained import propose
 from laas_service.domain.admission.vetoes import Vetoes
-from laas_service.domain.allocation import Allocation, NoFit, Packing, Refusal, Request
+from laas_service.domain.allocation import (
+    WHOLE,
+    Allocation,
+    NoFit,
+    Packing,
+    Refusal,
+    Request,
+)
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.ledger import Ledger
@@ -284,10 +292,15 @@ class EasyQueue(Queue):
         if self.discipline.order is Order.BIG_FIRST:
             candidates.sort(key=lambda waiting: -waiting.request.hosts)
         most_beside = self._most_hosts_beside_head()
-        started = []
+        started, claimed = [], False
         for waiting in candidates:
             if waiting.least_hosts > most:
                 continue
+            if claimed:  # less fits since the last start
+                most, most_beside = self._most_hosts(), self._most_hosts_beside_head()
+                claimed = False
+                if waiting.least_hosts > most:
+                    continue
             if now + waiting.duration <= shadow:
                 allocation = self._admit(waiting, now)
             elif waiting.request.hosts > most_beside or self._delays_head(waiting.request):
@@ -300,7 +313,7 @@ class EasyQueue(Queue):
             self._waiting.remove(waiting)
             self._refusals.forget_vetoes()
             started.append(allocation)
-            most, most_beside = self._most_hosts(), self._most_hosts_beside_head()
+            claimed = True
         return started
 
     def _most_hosts(self) -> float:
@@ -343,14 +356,26 @@ class EasyQueue(Queue):
         if known is not None:
             return known
         head, future = self._waiting[0], self._future.fabric
-        with future.trial():
-            future.claim(newcomer)
+        with self._beside(newcomer):
             answer = self._head_at_shadow(future)
         if isinstance(answer, NoFit):
             vetoes.add(taken, newcomer, proven=answer.reason is not Refusal.BUDGET)
             return False
         self._reserved = (head, Reservation(reservation.time, answer))
         return True
+
+    def _beside(self, newcomer: Allocation) -> AbstractContextManager[None]:
+        """Inside the block the newcomer has its place at the shadow time."""
+        future = self._future.fabric
+        if self.moves or newcomer.parent is not None or newcomer.bandwidth != WHOLE:
+            return self._claimed(newcomer)
+        return future.taking(newcomer)
+
+    @contextmanager
+    def _claimed(self, newcomer: Allocation) -> Iterator[None]:
+        with self._future.fabric.trial():
+            self._future.fabric.claim(newcomer)
+            yield
 
     def _head_at_shadow(self, future: Ledger) -> Allocation | NoFit:
         """What the head can have on ``future``, the fabric at its shadow time.

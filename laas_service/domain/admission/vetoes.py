@@ -22,8 +22,8 @@ from laas_service.domain.allocation import Allocation, GroupShare, Request
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Traits
 from laas_service.domain.search.limits import most_that_may_fit, surely_in_pod
-from laas_service.domain.search.search import first_pod, known_in_several_pods
 from laas_service.domain.search.shapes import full_leaves
+from laas_service.domain.search.without_search import first_pod, known_in_several_pods
 from laas_service.domain.topology import Topology
 
 
@@ -47,8 +47,12 @@ class Vetoes:
         """By pod, how many of its full leaf groups the head can do without, if that is known."""
         self._delaying: dict[int, tuple[GroupShare, ...]] = {}
         """By their number, the groups of the last placement on so many that delays the head."""
-        self._planned: tuple[Allocation | None, int] = None, 0
-        """The head's last known place, and all that it takes."""
+        self._planned: Allocation | None = None
+        """The head's last known place."""
+        self._planned_groups: dict[int, tuple[int, int]] = {}
+        """Its hosts and uplinks by leaf group."""
+        self._planned_spines: dict[int, int] = {}
+        """Its spine uplinks by pod."""
         self._leaves = 0
         """The leaf groups all of whose hosts the head needs; 0 if it may do with none."""
         plain = head.constraints is None and head.parent is None and not moves
@@ -80,7 +84,9 @@ class Vetoes:
             if rest and self._policy.name != "laas":
                 return False
             leaves += rest > 0
-            placement = known_in_several_pods(present, leaves)
+            if any(present.odd_groups):
+                return False
+            placement = known_in_several_pods(present).placements.get(leaves)
             return placement is not None and placement.groups is self._delaying.get(leaves)
         if hosts <= self._most_hosts_in_pod(present, pod):
             return False
@@ -100,7 +106,8 @@ class Vetoes:
         """Hosts that are free in the other groups, and those of as many of these groups."""
         full, hosts = self._future.pod_groups_by_free[pod][self._slots], 0
         for free, groups in enumerate(present.pod_groups_by_free[pod]):
-            hosts += free * (groups & ~full).bit_count()
+            if groups:
+                hosts += free * (groups & ~full).bit_count()
         return hosts + self._most_leaves_in_pod(pod) * self._slots
 
     def _takes_last(self, group: int) -> bool:
@@ -131,21 +138,35 @@ class Vetoes:
 
         ``planned`` is a place of the head at its shadow time.
         """
+        if not taken:
+            return True
         if taken in self._tried or any(not part & ~taken for part in self._never):
             self._delaying[len(newcomer.groups)] = newcomer.groups
             return False
-        if not taken:
-            return True
         if self._by_pod:
             groups = (1 << self._future.topology.groups) - 1
             if (taken & groups).bit_count() > self._spare:
                 return False
-        if planned is not None and self._policy.isolating:
-            if planned is not self._planned[0]:
-                self._planned = planned, _mask(planned, self._future.topology)
-            if not self._planned[1] & _mask(newcomer, self._future.topology):
-                return True  # isolated allocations need only their own hosts and links
+        if planned is not None and self._policy.isolating and self._apart(newcomer, planned):
+            return True  # isolated allocations need only their own hosts and links
         return None
+
+    def _apart(self, newcomer: Allocation, planned: Allocation) -> bool:
+        """Whether a place of the head has nothing of the newcomer's."""
+        topology = self._future.topology
+        if planned is not self._planned:
+            self._planned = planned
+            self._planned_groups = {g: (hosts, uplinks) for g, hosts, uplinks in planned.groups}
+            self._planned_spines = dict(planned.spines_by_pod(topology))
+        for group, hosts, uplinks in newcomer.groups:
+            place = self._planned_groups.get(group)
+            if place is not None and (hosts & place[0] or uplinks & place[1]):
+                return False
+        spines = self._planned_spines
+        for pod, lanes in newcomer.spines_by_pod(topology):
+            if lanes & spines.get(pod, 0):
+                return False
+        return True
 
     def add(self, taken: int, newcomer: Allocation, *, proven: bool) -> None:
         """The head did not fit beside the newcomer; ``proven`` unless its search was cut off."""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Protocol, Self, TypeVar
 
@@ -182,14 +182,17 @@ class FreeMasks:
         if self.undo is not None:
             self.undo.append((masks, index, masks[index]))
 
-    def mark_freed(self, groups: Iterable[int]) -> None:
+    def mark_freed(self, groups: Collection[int]) -> None:
         """Hosts or uplinks of these leaf groups have become free."""
-        self.freed += 1
-        width, free_hosts, pods = self.topology.groups_per_pod, self.free_hosts, set()
+        freed = self.freed = self.freed + 1
+        width, free_hosts, freed_groups = (
+            self.topology.groups_per_pod,
+            self.free_hosts,
+            self.freed_groups,
+        )
         for group in groups:
-            self.freed_groups[free_hosts[group].bit_count()] = self.freed
-            pods.add(group // width)
-        for pod in pods:
+            freed_groups[free_hosts[group].bit_count()] = freed
+        for pod in {group // width for group in groups}:
             self.pod_freed[pod] += 1
 
     def mark_freed_spines(self) -> None:

@@ -12,7 +12,7 @@ from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import containers, faults, ownership
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState, comparable, copied
-from laas_service.domain.ledger.trial import trial
+from laas_service.domain.ledger.trial import Taking, trial
 from laas_service.domain.topology import Link, Topology
 
 
@@ -221,6 +221,16 @@ class Ledger(LedgerState):
         Trials nest. No other thread may read this ledger meanwhile; a ``copy`` is for that.
         """
         return trial(self.ledgers())
+
+    def taking(self, allocation: Allocation) -> AbstractContextManager[None]:
+        """Claim an allocation of whole links in the block, and undo that as ``trial`` does.
+
+        Its id is new, it has no parent, and the block changes nothing else.
+
+        Raises:
+            DoubleClaim: when the block is entered, a host or link is not free.
+        """
+        return Taking(self, allocation)
 
     state = comparable
     """Everything that can change, comparable: equal states behave equally."""

@@ -2,6 +2,8 @@
 
 """Hosts and links change hands: from the free masks to an owner, and back."""
 
+from collections.abc import Sequence
+
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.ledger.free import FreeMasks
@@ -21,7 +23,7 @@ def check_free(ledger: FreeMasks, allocation: Allocation) -> None:
 
 
 def take(ledger: FreeMasks, allocation: Allocation) -> None:
-    """Take hosts and links, all of which are free, out of the free masks."""
+    """Take hosts and links, all of which are free, out of the free masks; or undo that."""
     ledger.flip(allocation.groups)
     for pod, lanes in allocation.spines_by_pod(ledger.topology):
         ledger.note(ledger.free_lanes, pod)
@@ -31,12 +33,14 @@ def take(ledger: FreeMasks, allocation: Allocation) -> None:
 def give_back(ledger: LedgerState, allocation: Allocation) -> None:
     """Free the usable hosts and links of an allocation; count its other hosts as lost."""
     usable_hosts, usable_uplinks = ledger.usable_hosts, ledger.usable_uplinks
-    usable = []
-    for group, hosts, uplinks in allocation.groups:
-        usable.append((group, hosts & usable_hosts[group], uplinks & usable_uplinks[group]))
-        ledger.lost_host_count += (hosts & ~usable_hosts[group]).bit_count()
+    usable: Sequence[tuple[int, int, int]] = allocation.groups
+    for group, hosts, uplinks in usable:
+        if hosts & ~usable_hosts[group] or uplinks & ~usable_uplinks[group]:
+            usable = [(g, h & usable_hosts[g], u & usable_uplinks[g]) for g, h, u in usable]
+            ledger.lost_host_count += allocation.size - sum(h.bit_count() for _, h, _ in usable)
+            break
     ledger.flip(usable)
-    ledger.mark_freed(share.group for share in allocation.groups)
+    ledger.mark_freed([share[0] for share in allocation.groups])
     spines = allocation.spines_by_pod(ledger.topology)
     for pod, lanes in spines:
         ledger.note(ledger.free_lanes, pod)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Trials: changes of ledgers that are undone at the end of a block."""
+"""Trials: changes of ledgers that are undone at the end of a block, any of them or one claim."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from laas_service.domain.allocation import WHOLE, Allocation
 from laas_service.domain.ledger.free import UndoStep
+from laas_service.domain.ledger.ownership import check_free, take
 from laas_service.domain.ledger.state import LedgerState
 
 
@@ -46,3 +48,32 @@ def _put_back(ledger: LedgerState, fields: dict[str, Any]) -> None:
             masks[index] = mask
     for name, value in fields.items():
         setattr(ledger, name, value)
+
+
+class Taking:
+    """A trial of one claim of whole links, for a third of its cost.
+
+    Raises:
+        DoubleClaim: one of them is not free.
+    """
+
+    __slots__ = ("_allocation", "_caches", "_ledger")
+
+    def __init__(self, ledger: LedgerState, allocation: Allocation) -> None:
+        if allocation.bandwidth != WHOLE:
+            raise ValueError("shares of links have an owner")
+        self._ledger = ledger
+        self._allocation = allocation
+        self._caches = ledger.reader_caches
+
+    def __enter__(self) -> None:
+        ledger = self._ledger
+        check_free(ledger, self._allocation)
+        ledger.reader_caches = self._caches.copy()  # a size that does not fit may fit afterwards
+        take(ledger, self._allocation)
+        ledger.allocations[self._allocation.id] = self._allocation
+
+    def __exit__(self, *exception: object) -> None:
+        del self._ledger.allocations[self._allocation.id]
+        take(self._ledger, self._allocation)
+        self._ledger.reader_caches = self._caches

@@ -10,7 +10,8 @@ from laas_service.domain.search.budget import WORK
 from laas_service.domain.search.multi_pod import in_several_pods, in_two_pods
 from laas_service.domain.search.one_leaf import fullest_leaf_group, in_one_leaf_group
 from laas_service.domain.search.one_pod import in_one_pod
-from laas_service.domain.search.search import Search, known_answer
+from laas_service.domain.search.search import Search
+from laas_service.domain.search.without_search import answer_without_search
 
 
 class Jigsaw:
@@ -41,7 +42,9 @@ class Jigsaw:
             return small
         hosts = request.hosts
         leaves, rest = divmod(hosts, fabric.topology.slots)
-        if not self._two_pods and (known := known_answer(fabric, self.name, request, leaves, rest)):
+        if not self._two_pods and (
+            known := answer_without_search(fabric, self.name, request, leaves, rest)
+        ):
             return known
         variant = "two pods" if self._two_pods else ""
         search = Search(fabric, self.name, request, self._work, variant)

@@ -10,7 +10,8 @@ from laas_service.domain.search.budget import WORK
 from laas_service.domain.search.multi_pod import in_several_pods
 from laas_service.domain.search.one_leaf import fullest_leaf_group, in_one_leaf_group
 from laas_service.domain.search.one_pod import in_one_pod
-from laas_service.domain.search.search import Search, known_answer
+from laas_service.domain.search.search import Search
+from laas_service.domain.search.without_search import answer_without_search
 
 
 class Laas:
@@ -34,7 +35,7 @@ class Laas:
             return small
         hosts = request.hosts
         leaves = -(-hosts // fabric.topology.slots)
-        if known := known_answer(fabric, self.name, request, leaves, 0):
+        if known := answer_without_search(fabric, self.name, request, leaves, 0):
             return known
         search = Search(fabric, self.name, request, self._work)
         return search.answer(

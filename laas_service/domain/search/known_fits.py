@@ -9,32 +9,40 @@ from dataclasses import dataclass, field
 
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.shapes import Placement
+from laas_service.domain.search.whole_leaves import WholeLeaves
 
 Known = dict[int, Placement]
 """The first placement that a search found, by its size."""
 
 
 @dataclass(slots=True)
-class _InPods:
+class InSeveralPods:
     """Placements on full leaf groups of several pods, and what a search for them reads."""
 
-    full: int
+    groups: int
     """The leaf groups all of whose hosts are free."""
-    lanes: list[int]
-    """The spine uplinks."""
-    pods: list[int]
-    """The pods with such groups, ascending."""
-    counts: list[int]
-    """By pod, how many of them it has."""
-    order: list[int] = field(default_factory=list)
-    """These pods as ``ordered`` put them."""
-    known: Known = field(default_factory=dict)
+    free: list[int]
+    """By pod, how many hosts are free; only the order in which they put the pods matters."""
+    leaves: WholeLeaves
+    placements: Known = field(default_factory=dict)
+    """By their number of leaf groups."""
 
-    def ordered(self, free: Sequence[int]) -> list[int]:
-        """The pods as a search sorts them (``PodView.with_leaves``)."""
-        order = sorted(self.pods, key=free.__getitem__)
-        order.sort(key=self.counts.__getitem__)
-        return order
+    def holds(self, fabric: LedgerView) -> bool:
+        """Whether a search reads the same on the fabric as it is now."""
+        free = fabric.pod_free_hosts
+        if self.groups != fabric.groups_by_free[-1] or self.leaves.lanes != fabric.free_lanes:
+            return False
+        if self.free != free:
+            if not self.leaves.ordered_by(free):
+                return False
+            self.free = list(free)
+        return True
+
+    @classmethod
+    def of(cls, fabric: LedgerView) -> InSeveralPods:
+        """What a search reads now, without placements."""
+        free = list(fabric.pod_free_hosts)
+        return cls(fabric.groups_by_free[-1], free, WholeLeaves.of(fabric))
 
 
 @dataclass(slots=True)
@@ -52,7 +60,7 @@ class KnownFits:
         default_factory=dict, compare=False
     )
     """By pod; its free hosts and uplinks, and placements on two or more of its leaf groups."""
-    _in_pods: _InPods | None = field(default=None, compare=False)
+    _in_pods: InSeveralPods | None = field(default=None, compare=False)
 
     @staticmethod
     def kept_with(fabric: LedgerView) -> KnownFits | None:
@@ -71,26 +79,15 @@ class KnownFits:
             entry = self._in_pod[pod] = state, {}
         return entry[1]
 
-    def in_several_pods(self, fabric: LedgerView) -> Known:
-        """Those by leaves on full leaf groups without a remainder; the caller adds what it finds.
+    def in_several_pods(self, fabric: LedgerView) -> InSeveralPods:
+        """Those on full leaf groups without a remainder; the caller adds what it finds.
 
-        No leaf group of the fabric misses an uplink (``Ledger.odd_groups``). Of the free hosts
-        the search reads in which order they put pods with equally many full leaf groups.
+        No leaf group of the fabric misses an uplink (``Ledger.odd_groups``).
         """
-        full, lanes, free = fabric.groups_by_free[-1], fabric.free_lanes, fabric.pod_free_hosts
         entry = self._in_pods
-        if (
-            entry is not None
-            and entry.full == full
-            and entry.lanes == lanes
-            and entry.ordered(free) == entry.order
-        ):
-            return entry.known
-        counts = [groups[-1].bit_count() for groups in fabric.pod_groups_by_free]
-        pods = [pod for pod, count in enumerate(counts) if count]
-        entry = self._in_pods = _InPods(full, list(lanes), pods, counts)
-        entry.order = entry.ordered(free)
-        return entry.known
+        if entry is None or not entry.holds(fabric):
+            entry = self._in_pods = InSeveralPods.of(fabric)
+        return entry
 
     def copy(self) -> KnownFits:
         return self

@@ -30,6 +30,8 @@ def most_that_may_fit(
     if policy == "laas":  # Jigsaw's two pods are not among what is known
         leaves = min(leaves, (misfits.in_several_pods(fabric) - 1) // slots)
     most = most_hosts(policy, leaves, slots)
+    if max(fabric.pod_free_hosts) <= most:
+        return most
     for pod, free in enumerate(fabric.pod_free_hosts):
         if free > most:
             limit = min(free, misfits.smallest(pod, freed[pod]) - 1)

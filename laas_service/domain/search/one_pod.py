@@ -10,8 +10,14 @@ conditions 2 and 4).
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from laas_service.domain.allocation import Shape
-from laas_service.domain.search.bicliques import BicliqueSpec, bicliques, lowest_bits
+from laas_service.domain.allocation import GroupShare, Shape
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.search.bicliques import (
+    BicliqueSpec,
+    bicliques,
+    greedy_biclique,
+    lowest_bits,
+)
 from laas_service.domain.search.preference import pods_with_room
 from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import Placement, pod_shapes
@@ -41,6 +47,48 @@ def in_one_pod(search: Search, hosts: int) -> Iterator[Placement]:
                     if known is not None:
                         known.setdefault(hosts, placement)
                     yield placement
+
+
+def first_in_pod(fabric: LedgerView, pod: int, hosts: int) -> Placement | None:
+    """The placement that ``in_one_pod`` finds first in a pod, if a greedy choice of leaves has it.
+
+    For a request without wishes on a fabric with one rail. None if a search has to look for it.
+    """
+    topology = fabric.topology
+    taper, uplinks, free = topology.taper[0], fabric.free_uplinks, fabric.free_hosts
+    roomy = _roomy_groups(fabric.pod_groups_by_free[pod])
+    for shape in pod_shapes(hosts, topology.slots, topology.groups_per_pod, taper):
+        rest = shape.remainder_hosts
+        if roomy[shape.hosts] >= shape.leaves and (not rest or roomy[rest] > shape.leaves):
+            break
+    else:
+        return None
+    width, rest_width = -(-shape.hosts // taper), -(-rest // taper)
+    groups = fabric.groups_with_room(pod, rest or shape.hosts)
+
+    def enough(common: int) -> bool:
+        return common.bit_count() >= width and (
+            not rest or any((common & uplinks[g]).bit_count() >= rest_width for g in groups)
+        )
+
+    may_be_full = groups[-roomy[shape.hosts] :]  # the fullest come first
+    greedy = greedy_biclique([uplinks[g] for g in may_be_full], shape.leaves, enough)
+    if greedy is None:
+        return None
+    rows, common = greedy
+    full = [may_be_full[row] for row in rows]
+    if not rest:
+        chosen = lowest_bits(common, width)
+        shares = [GroupShare(g, lowest_bits(free[g], shape.hosts), chosen) for g in full]
+        return Placement(tuple(sorted(shares)), (), shape)
+    for leaf in groups:
+        shared = lowest_bits(common & uplinks[leaf], rest_width)
+        if leaf not in full and shared.bit_count() == rest_width:
+            chosen = shared | lowest_bits(common ^ shared, width - rest_width)
+            shares = [GroupShare(g, lowest_bits(free[g], shape.hosts), chosen) for g in full]
+            shares.append(GroupShare(leaf, lowest_bits(free[leaf], rest), shared))
+            return Placement(tuple(sorted(shares)), (), shape)
+    return None
 
 
 def on_whole_leaves(search: Search, leaves: int) -> Iterator[Placement]:

@@ -26,7 +26,7 @@ from laas_service.domain.search.budget import SearchBudget
 from laas_service.domain.search.known_fits import Known, KnownFits
 from laas_service.domain.search.min_cost import WORK_FACTOR, MinCost
 from laas_service.domain.search.misfits import Misfits
-from laas_service.domain.search.preference import Preference, pods_with_room
+from laas_service.domain.search.preference import Preference
 from laas_service.domain.search.shapes import Placement, most_pods, pods_of
 from laas_service.domain.search.spine_bounds import SpineBounds
 
@@ -45,54 +45,6 @@ def too_few_hosts(fabric: LedgerView, asked: int) -> NoFit | None:
 def is_plain(fabric: LedgerView, request: Request) -> bool:
     """Whether a request without wishes needs no uplinks in a single leaf group."""
     return request.constraints is None and request.packing is None and fabric.topology.rails == 1
-
-
-def known_answer(
-    fabric: LedgerView, policy: str, request: Request, leaves: int, rest: int
-) -> Allocation | NoFit | None:
-    """What a search would answer, if earlier ones tell; for a request that fits in no leaf group.
-
-    In several pods it takes ``leaves`` full leaf groups and a remainder leaf of ``rest`` hosts.
-    Only a ledger with ``KnownFits`` is asked the same again so often that this gains: without
-    the objects that a search needs, an answer takes a quarter of the time.
-    """
-    known, hosts = KnownFits.kept_with(fabric), request.hosts
-    if known is None or not is_plain(fabric, request) or hosts > fabric.free_host_count:
-        return None
-    pod = first_pod(fabric, hosts)
-    if pod is not None:
-        placement = known.in_pod(fabric, pod).get(hosts)
-    else:
-        if leaves > fabric.groups_by_free[-1].bit_count():
-            return no_legal_shape(fabric, hosts)
-        misfit = fabric.reader_cache(Misfits).in_several_pods(fabric)
-        if leaves * fabric.topology.slots + rest >= misfit:
-            return no_legal_shape(fabric, hosts)
-        placement = None if rest else known_in_several_pods(fabric, leaves)
-    if placement is None:
-        return None
-    groups, columns, shape = placement
-    return Allocation(request.id, hosts, policy, groups, columns, shape)
-
-
-def first_pod(fabric: LedgerView, hosts: int) -> int | None:
-    """The pod on several of whose leaf groups a search looks for so many hosts first.
-
-    None if they are known not to fit in any pod.
-    """
-    misfits, freed = fabric.reader_cache(Misfits), fabric.pod_freed
-    for pod in pods_with_room(fabric, hosts):
-        if hosts < misfits.smallest(pod, freed[pod]):
-            return pod
-    return None
-
-
-def known_in_several_pods(fabric: LedgerView, leaves: int) -> Placement | None:
-    """The placement of so many full leaf groups in several pods, if an earlier search found it."""
-    known = KnownFits.kept_with(fabric)
-    if known is None or any(fabric.odd_groups):
-        return None
-    return known.in_several_pods(fabric).get(leaves)
 
 
 def no_legal_shape(fabric: LedgerView, hosts: int, *, contention_free: bool = False) -> NoFit:
@@ -212,7 +164,7 @@ class Search:
         """The same of several pods."""
         if self._known_fits is None or any(self.fabric.odd_groups):
             return None
-        return self._known_fits.in_several_pods(self.fabric)
+        return self._known_fits.in_several_pods(self.fabric).placements
 
     # -- the answer -----------------------------------------------------------
 

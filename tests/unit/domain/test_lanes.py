@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from laas_service.domain.lanes import (
     apart,
     at_least,
+    in_every_lane,
     lane_width,
     preferring,
     side_by_side,
@@ -27,6 +31,13 @@ def masks_and_needs(draw):
     masks = draw(st.lists(st.integers(0, (1 << bits) - 1), min_size=count, max_size=count))
     needs = draw(st.lists(st.integers(0, bits), min_size=count, max_size=count))
     return lane_width(bits), masks, tuple(needs)
+
+
+@given(masks_and_needs())
+def test_bits_of_every_lane_are_those_of_all_masks(drawn):
+    width, masks, _ = drawn
+    common = in_every_lane(side_by_side(masks, width), len(masks), width)
+    assert common == reduce(and_, masks)
 
 
 @given(masks_and_needs())

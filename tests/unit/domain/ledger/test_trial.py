@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laas_service.domain.admission.admit import admit, largest_fit
-from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.allocation import Allocation, GroupShare, Request
 from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import Ledger
@@ -104,3 +104,34 @@ def test_a_trial_that_fails_is_undone_too():
     assert everything(fabric) == known
     fabric.release("first")
     assert fabric.state() == Ledger(TREES["three levels"]).state()
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps=STEPS, hosts=st.integers(1, 12), policy=st.sampled_from(sorted(POLICIES)))
+def test_what_is_taken_in_a_block_is_as_if_claimed_and_free_again_afterwards(steps, hosts, policy):
+    fabric = Ledger(TREES["three levels"])
+    play(fabric, steps, "t")
+    request = Request("new", hosts)
+    newcomer = POLICIES[policy]().propose(fabric, request)
+    if not isinstance(newcomer, Allocation):
+        return
+    claimed, before = fabric.copy(), everything(fabric)
+    claimed.claim(newcomer)
+    with fabric.taking(newcomer):
+        for name in sorted(POLICIES):
+            for size in (1, 3, 5, 8):
+                answers = [
+                    POLICIES[name]().propose(each, Request("other", size))
+                    for each in (fabric, claimed)
+                ]
+                assert answers[0] == answers[1]
+        with pytest.raises(DoubleClaim), fabric.taking(newcomer):
+            pass
+    assert everything(fabric) == before
+
+
+def test_shares_of_links_are_not_taken_in_a_block():
+    fabric = SharedLedger(TREES["three levels"])
+    share = Allocation("a", 1, "lc-s", (GroupShare(0, 1, 1),), bandwidth=100_000)
+    with pytest.raises(ValueError, match="owner"):
+        fabric.taking(share)

@@ -82,11 +82,11 @@ def test_bounds_are_computed_only_for_a_search_that_drags_on(monkeypatch):
     jigsaw = POLICIES["jigsaw"]()
     assert isinstance(jigsaw.propose(Ledger(TREE), Request("t", 40)), Allocation)
     fabric = random_spines(Random(5), alike=False)
-    answer = jigsaw.propose(fabric, Request("t", 64))
+    answer = jigsaw.propose(fabric, Request("t", 65))
     assert not computed
     fabric.reader_caches.clear()
     monkeypatch.setattr(full_pods, "COST_OF_BOUNDS", 0)
-    assert jigsaw.propose(fabric, Request("t", 64)) == answer
+    assert jigsaw.propose(fabric, Request("t", 65)) == answer
     assert computed
 
 
