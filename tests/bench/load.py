@@ -122,7 +122,7 @@ def _processor(process: psutil.Process) -> float:
         spent = process.cpu_times()
     except psutil.NoSuchProcess:
         return 0.0
-    return spent.user + spent.system + spent.children_user + spent.children_system
+    return float(spent.user + spent.system + spent.children_user + spent.children_system)
 
 
 class Load:

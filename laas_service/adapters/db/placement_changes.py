@@ -111,7 +111,7 @@ class PlacementChanges:
         by: Initiator | None = None,
     ) -> AllocationRecord:
         check_changeable(record)
-        columns = {
+        columns: dict[str, Any] = {
             "announced": allocation_document(to),
             "moves_at": begins,
             "move_forced": forced,

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from laas_service.domain.admission.admit import admit
-from laas_service.domain.allocation import NoFit, Request
+from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.search.known_fits import KnownFits
@@ -113,8 +113,8 @@ def test_a_refusal_is_remembered_like_that_of_a_search():
 def test_the_first_pod_is_the_fullest_with_room_that_may_fit():
     fabric = Ledger(Topology(TREES[0]))
     laas = POLICIES["laas"]()
-    fabric.claim(laas.propose(fabric, Request("one", 2)))
-    fabric.claim(laas.propose(fabric, Request("two", 1)))
+    for request in (Request("one", 2), Request("two", 1)):
+        assert isinstance(admit(laas, fabric, request), Allocation)
     free = list(fabric.pod_free_hosts)
     assert free == [3, 6, 6, 6]
     assert first_pod(fabric, 3) == 0
