@@ -119,12 +119,12 @@ def test_what_a_plane_costs_takes_no_more_than_its_budget(monkeypatch, work):
 def test_at_the_end_it_refuses_and_says_so_and_learns_nothing():
     fabric, budget = filled([]), RequestBudget(SEARCH)
     policy = BudgetedPolicy(POLICIES["jigsaw"](), budget)
-    answer = propose_in_scope(policy, fabric, Request("x", 40))
+    answer = propose_in_scope(policy, fabric, Request("x", 41))
     assert isinstance(answer, NoFit)
     assert answer.reason is Refusal.BUDGET
     assert budget.cut
     assert propose_in_scope(policy, fabric, Request("x", 1)) == CUT_OFF
-    assert isinstance(propose_in_scope(POLICIES["jigsaw"](), fabric, Request("x", 40)), Allocation)
+    assert isinstance(propose_in_scope(POLICIES["jigsaw"](), fabric, Request("x", 41)), Allocation)
 
 
 def test_the_same_budget_gives_the_same_answer():
@@ -155,7 +155,7 @@ def test_searches_that_stop_at_a_budget_are_counted():
     assert isinstance(counting.propose(fabric, Request("b", 49)), NoFit)
     assert counting.exhausted == 0
     ours = BudgetedPolicy(counting, budget)
-    assert isinstance(ours.propose(fabric, Request("c", 40)), NoFit)
+    assert isinstance(ours.propose(fabric, Request("c", 41)), NoFit)
     assert (ours.exhausted, counting.exhausted) == (1, 1)
     assert ours.propose(fabric, Request("d", 1)) is CUT_OFF
     assert (ours.exhausted, counting.exhausted) == (2, 1)  # no search was made
