@@ -31,8 +31,11 @@ from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import fixtures as functional_fixtures
 from novaclient import client
 from novaclient import exceptions as refused
+from oslo_db.exception import DBDeadlock
+from oslo_db.sqlalchemy import exc_filters
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import OperationalError
 
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
 from tests.story import site
@@ -252,6 +255,15 @@ def _wait_for_locks(connection: Any, record: object) -> None:
     After SQLite's usual five seconds a call to placement would fail, and leave its server in error.
     """
     connection.execute(f"PRAGMA busy_timeout = {1000 * PATIENCE:.0f}")
+
+
+@exc_filters.filters("sqlite", OperationalError, r".*database is locked")
+def _retried(error: OperationalError, *_: object) -> None:
+    """Let Nova repeat a transaction that lost a race, as it does with the databases of a cloud.
+
+    SQLite refuses to write at once if another transaction wrote after this one had begun to read.
+    """
+    raise DBDeadlock(error)
 
 
 @contextmanager
