@@ -150,7 +150,7 @@ class Moves:
         why = f"to make room for {wanted.asked.hosts} hosts"
         told = self._announced(caller, first, why, forced=wanted.permission.override)
         self._wake()
-        return RoomPlan(plan.fabric, plan.placement, (told, *others), plan.cut_off)
+        return RoomPlan(plan.fabric, (told, *others), plan.cut_off, plan.placement)
 
     def advise_sleep(self, fabric_id: str, permission: Permission) -> PowerPlan:
         """Moves that empty leaves, so that more switches can sleep; nothing changes.

@@ -71,13 +71,13 @@ class PlannedMove:
 
 
 @dataclass(frozen=True, slots=True)
-class RoomPlan:
-    """The moves after which a request fits, in order; none if it fits now."""
+class MovePlan:
+    """Moves of tenants, in order."""
 
     fabric: FabricRecord
-    placement: Allocation
     moves: tuple[PlannedMove, ...]
     cut_off: bool
+    """Whether the planner stopped at its budget."""
 
     @property
     def new_hosts(self) -> int:
@@ -89,22 +89,18 @@ class RoomPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PowerPlan:
-    """The moves after which more switches can sleep, in order, and those that can now and then."""
+class RoomPlan(MovePlan):
+    """The moves after which a request fits; none if it fits now."""
 
-    fabric: FabricRecord
+    placement: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPlan(MovePlan):
+    """The moves after which more switches can sleep, and those that can now and then."""
+
     now: tuple[Switch, ...]
     after: tuple[Switch, ...]
-    moves: tuple[PlannedMove, ...]
-    cut_off: bool
-
-    @property
-    def new_hosts(self) -> int:
-        return sum(move.new_hosts for move in self.moves)
-
-    @property
-    def cost(self) -> float:
-        return sum(move.cost for move in self.moves)
 
 
 NO_OVERRIDE = Permission()
@@ -164,7 +160,7 @@ class RoomPlanner:
             stay = [] if permission.override else self._must_stay(answer.moves, candidates, left)
             if not stay:
                 moves = self._planned(answer.moves, candidates)
-                return RoomPlan(fabric, answer.placement, moves, answer.cut_off)
+                return RoomPlan(fabric, moves, answer.cut_off, answer.placement)
             for id in stay:
                 del candidates[id]
 
@@ -196,7 +192,7 @@ class RoomPlanner:
             idle.append(idle_components(draft, fabric.inventory).switches)
         made = max(range(len(idle)), key=lambda count: len(idle[count]))
         moves = self._planned(plan.moves[:made], candidates)
-        return PowerPlan(fabric, idle[0], idle[made], moves, plan.cut_off)
+        return PowerPlan(fabric, moves, plan.cut_off, idle[0], idle[made])
 
     def movable(self, fabric_id: str, permission: Permission) -> dict[str, AllocationRecord]:
         """The allocations that may move, if only their links change, by id."""
