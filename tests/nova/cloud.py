@@ -257,7 +257,7 @@ def _wait_for_locks(connection: Any, record: object) -> None:
     connection.execute(f"PRAGMA busy_timeout = {1000 * PATIENCE:.0f}")
 
 
-@exc_filters.filters("sqlite", OperationalError, r".*database is locked")
+@exc_filters.filters("sqlite", OperationalError, r".*database is locked")  # type: ignore[untyped-decorator]
 def _retried(error: OperationalError, *_: object) -> None:
     """Let Nova repeat a transaction that lost a race, as it does with the databases of a cloud.
 
