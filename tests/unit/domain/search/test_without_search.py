@@ -122,3 +122,20 @@ def test_the_first_pod_is_the_fullest_with_room_that_may_fit():
     assert first_pod(fabric, 7) is None
     fabric.reader_cache(Misfits).remember(0, fabric.pod_freed[0], 3)
     assert first_pod(fabric, 3) == 1
+
+
+@pytest.mark.parametrize("policy", ["laas", "jigsaw"])
+def test_a_remainder_pod_takes_spines_that_the_full_pods_have_too(policy):
+    """The one pod with two free leaves has other spines than the pods with one."""
+    fabric = Ledger(Topology(Xgft((2, 2, 4), (1, 2, 4))))
+    for pod in range(4):
+        for spine in (2, 3) if pod == 0 else (0, 1):
+            for column in range(2):
+                fabric.fail_link(SpineLink(pod, column, spine))
+        if pod:
+            fabric.drain_host(4 * pod)
+    request = Request("x", 6)
+    answer = answer_without_search(fabric, policy, request, 3, 0)
+    assert isinstance(answer, Allocation)
+    assert answer == searched(fabric, policy, request, 3, 0)
+    fabric.claim(answer)
