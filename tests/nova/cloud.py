@@ -187,19 +187,32 @@ class Nova(test.TestCase):
     def dead(self, host: str) -> Iterator[str]:
         """Stop the compute service of a host, and start it anew in the end; yields its id.
 
-        Its last report is old: Nova shows it as down.
+        Its last report is old: Nova shows it as down. The end waits for a new report, which comes
+        seconds after the start: the scheduler passes the host over until then.
         """
+        long_ago = datetime(2020, 1, 1, tzinfo=UTC)
         stopped = self.computes[host]
         stopped.stop()
-        cell = self.host_mappings[host].cell_mapping
-        with context.target_cell(context.get_admin_context(), cell) as inside:
-            service = objects.Service.get_by_compute_host(inside, host)
-            service.last_seen_up = datetime(2020, 1, 1, tzinfo=UTC)
+        with self._service(host) as service:
+            service.last_seen_up = long_ago
             service.save()
+            id = service.uuid
         try:
-            yield service.uuid
+            yield id
         finally:
             self.computes[host] = self.restart_compute_service(stopped)
+            eventually(lambda: self._last_report(host) > long_ago, f"{host} reports to Nova")
+
+    def _last_report(self, host: str) -> datetime:
+        with self._service(host) as service:
+            return service.last_seen_up
+
+    @contextmanager
+    def _service(self, host: str) -> Iterator[Any]:
+        """Nova's record of the compute service of a host, in the cell of the host."""
+        cell = self.host_mappings[host].cell_mapping
+        with context.target_cell(context.get_admin_context(), cell) as inside:
+            yield objects.Service.get_by_compute_host(inside, host)
 
     def clear(self) -> None:
         """Delete all servers and aggregates; wait until placement and the scheduler know."""
