@@ -205,7 +205,8 @@ class Nova(test.TestCase):
 
     def _last_report(self, host: str) -> datetime:
         with self._service(host) as service:
-            return service.last_seen_up
+            reported: datetime = service.last_seen_up
+        return reported
 
     @contextmanager
     def _service(self, host: str) -> Iterator[Any]:
