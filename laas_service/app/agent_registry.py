@@ -189,7 +189,7 @@ class AgentRegistry:
             )
 
     def _frozen(self, fabric_id: str) -> bool:
-        mode = self._store.observation(fabric_id).mode or self._fault_mode
+        mode = self._store.observation_mode(fabric_id) or self._fault_mode
         return mode is Mode.FROZEN
 
     def agents(self, fabric_id: str) -> list[Agent]:

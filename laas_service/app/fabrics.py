@@ -98,7 +98,7 @@ class Fabrics:
 
     def default(self) -> str | None:
         """The id of the fabric that is meant if none is named; see ``Lookup.default_fabric``."""
-        return self._lookup.default_fabric([fabric.id for fabric in self.fabrics()])
+        return self._lookup.default_fabric(self._store.fabric_ids())
 
     def fabric(self, id: str) -> FabricRecord:
         """Raises: NotFound."""

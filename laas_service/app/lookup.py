@@ -87,7 +87,7 @@ class Lookup:
         id = id or self._default_fabric or ""
         if id:
             return self._store.fabric(id).id
-        known = [fabric.id for fabric in self._store.fabrics()]
+        known = self._store.fabric_ids()
         if default := self.default_fabric(known):
             return default
         if not known:
@@ -125,14 +125,14 @@ class Lookup:
         Raises:
             InvalidInput: the fabric has no such host, pod or trait.
         """
-        numbers = self._store.fabric(fabric_id).inventory.host_numbers
         constraints = request.constraints or Constraints()
         if constraints.contention_free is None and self._contention_free is not None:
             constraints = replace(constraints, contention_free=self._contention_free)
-        if unknown := sorted(set(request.avoid) - numbers.keys()):
-            fix = f"fabric {fabric_id} has no host of this name"
-            raise InvalidInput("constraints.avoid_hosts", ", ".join(unknown), fix)
         if request.avoid:
+            numbers = self._store.fabric(fabric_id).inventory.host_numbers
+            if unknown := sorted(set(request.avoid) - numbers.keys()):
+                fix = f"fabric {fabric_id} has no host of this name"
+                raise InvalidInput("constraints.avoid_hosts", ", ".join(unknown), fix)
             avoid = constraints.avoid_hosts.union(numbers[name] for name in request.avoid)
             constraints = replace(constraints, avoid_hosts=avoid)
         if not constraints.names:

@@ -119,6 +119,11 @@ class HostMemory:
             found[_cause(why)].append(name)
         return found
 
+    @property
+    def has_problems(self) -> bool:
+        """Whether some host should not be handed over now."""
+        return bool(self.quarantine or self.troubles)
+
     def problem(self, name: str) -> str | None:
         """Why a host should not be handed over now, withheld or not yet."""
         if name in self.quarantine:

@@ -25,6 +25,7 @@ from laas_service.app.records import (
     Observation,
     Source,
 )
+from laas_service.domain.errors import NotFound
 from laas_service.domain.faults.memory import (
     NOTHING_SEEN,
     Memory,
@@ -55,6 +56,15 @@ class FaultObservation:
     def observation(self, fabric_id: str) -> Observation:
         with self.transactions.reading() as session:
             return _observation(session, self.ledgers.record(session, fabric_id))
+
+    def observation_mode(self, fabric_id: str) -> Mode | None:
+        fabric, table = models.Fabric, models.Observation
+        query = select(table.mode).select_from(fabric).outerjoin(table, table.fabric == fabric.id)
+        with self.transactions.reading() as session:
+            row = session.execute(query.where(fabric.id == fabric_id)).one_or_none()
+        if row is None:
+            raise NotFound("fabric", fabric_id)
+        return Mode(row.mode) if row.mode else None
 
     @retrying().wraps
     def judged(

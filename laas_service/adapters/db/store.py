@@ -140,6 +140,7 @@ class SqlStore:
 
         faults = FaultObservation(transactions, ledgers, states)
         self.observation, self.judged = faults.observation, faults.judged
+        self.observation_mode = faults.observation_mode
         self.set_observation_mode = faults.set_observation_mode
         self.acknowledge_alarm = faults.acknowledge_alarm
 
@@ -166,6 +167,10 @@ class SqlStore:
     def fabric(self, id: str) -> FabricRecord:
         with self._transactions.reading() as session:
             return self._ledgers.record(session, id)
+
+    def fabric_ids(self) -> list[str]:
+        with self._transactions.reading() as session:
+            return sorted(session.scalars(select(models.Fabric.id)))
 
     def fabrics(self) -> list[FabricRecord]:
         with self._transactions.reading() as session:

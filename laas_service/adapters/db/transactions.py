@@ -28,7 +28,8 @@ from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.messages import ConfirmedBy, Initiator, Notification, Span
 
 KEEP_DELTAS = 10_000
-"""Deltas that are kept; a process that lags further behind reads the whole fabric again."""
+"""Deltas that are kept, and up to a hundredth more; a process that lags further behind reads the
+whole fabric again."""
 
 KEEP_EVENTS = 1000
 """Events that the history of an allocation keeps; the oldest are deleted."""
@@ -141,11 +142,9 @@ class Transactions:
             )
         )
         session.info[STAMP] = stamp
-        session.execute(
-            delete(delta).where(
-                delta.fabric == fabric_id, delta.generation <= generation - self._keep_deltas
-            )
-        )
+        if generation % (1 + self._keep_deltas // 100) == 0:
+            forgotten = delta.generation <= generation - self._keep_deltas
+            session.execute(delete(delta).where(delta.fabric == fabric_id, forgotten))
         return generation
 
     def notify(self, session: Session, make: Callable[[str], Notification]) -> None:

@@ -22,6 +22,9 @@ class FabricReader(Protocol):
     def check_writes(self) -> None:
         """Return if the database takes writes now or did some seconds ago, else ``Unavailable``."""
 
+    def fabric_ids(self) -> list[str]:
+        """The ids of all fabrics, ascending."""
+
     def fabrics(self) -> list[FabricRecord]:
         """All fabrics by id."""
 

@@ -17,6 +17,9 @@ class FaultObservation(Protocol):
     def observation(self, fabric_id: str) -> Observation:
         """What is remembered and recorded now."""
 
+    def observation_mode(self, fabric_id: str) -> Mode | None:
+        """The mode that an operator chose; None: the configured one."""
+
     def judged(
         self,
         fabric_id: str,

@@ -65,6 +65,9 @@ BATCH_SECONDS = 10.0
 However many allocations have a step then, one publication is for all of them.
 """
 
+PUBLISH_SECONDS = 1.0
+"""So long routes that wait when a round begins may wait for steps of other allocations."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -265,11 +268,21 @@ class Converger:
     def _drive(self, ids: Iterable[str], seconds: float = math.inf) -> None:
         """Take the steps that change routes, publish once for all of them, then go on.
 
+        Where these steps are slow, the subnet manager programs routes meanwhile: those that wait
+        ``PUBLISH_SECONDS`` after the first step are published at once, and the others afterwards.
         An allocation that changes its routes several times waits for as many publications. After
         ``seconds`` no further allocation has its turn before the publication, or after it.
         """
         self._routes.begin_round()
-        waiting = [record for record in map(self._advance, self._within(seconds, ids)) if record]
+        waiting, others = self._waiting_first(self._within(seconds, ids))
+        early = self._clock() + PUBLISH_SECONDS
+        for id in self._within(seconds, others):
+            if record := self._advance(id):
+                waiting.append(record)
+            if waiting and self._clock() >= early:
+                early = math.inf
+                for fabric in {record.fabric for record in waiting}:
+                    self._routes.publish(fabric)  # repeated below if it fails
         while waiting:
             problems = {
                 fabric: self._routes.publish(fabric)
@@ -288,6 +301,28 @@ class Converger:
                     problem = self._awaited(record)
                 self._postpone(record, problem)
             waiting = still_waiting
+
+    def _waiting_first(self, ids: Iterable[str]) -> tuple[list[AllocationRecord], list[str]]:
+        """The records of those that wait for their routes, and the ids that may have a step."""
+        waiting, others = [], []
+        for id in ids:
+            record = self._store.allocation(id)
+            if self._may_have_step(record):
+                others.append(id)
+            else:
+                waiting.append(record)
+        return waiting, others
+
+    def _may_have_step(self, record: AllocationRecord) -> bool:
+        """False only if it waits for its routes."""
+        try:
+            if self._hosts.unusable(record):
+                return True
+            return self._next_action(record) is not Action.PUBLISH
+        except LeaseLost:
+            raise
+        except LaasError:
+            return True  # its step meets the error again, and deals with it
 
     def _within(self, seconds: float, items: Iterable[T]) -> Iterator[T]:
         """The first item, and those that are asked for within so many seconds from now."""

@@ -203,7 +203,7 @@ class FabricLeases:
         self.watchdog.recover()
         if free or not self._workers:
             self._workers = self._leases.enrol(self._owner, self._seconds)
-        share = -(-len(self._store.fabrics()) // self._workers)
+        share = -(-len(self._store.fabric_ids()) // self._workers)
         for fabric in self.fabrics[share:]:
             self._give_back(fabric)
         for fabric in free:

@@ -91,7 +91,7 @@ class FaultObserver:
 
     def is_frozen(self, fabric_id: str) -> bool:
         """Whether nothing of the fabric's routes may change. Raises: NotFound."""
-        return self._mode(self._store.observation(fabric_id)) is Mode.FROZEN
+        return self._mode(self._store.observation_mode(fabric_id)) is Mode.FROZEN
 
     @property
     def awaits_hold_down(self) -> bool:
@@ -124,7 +124,7 @@ class FaultObserver:
         as_published = compared(fabric, returning) if returning else frozenset()
 
         def judgement(seen: Observation) -> Judgement:
-            rules = replace(self._rules, mode=self._mode(seen))
+            rules = replace(self._rules, mode=self._mode(seen.mode))
             return judge(
                 seen.memory, interpretation, rules, self._clock(), seen.operator, as_published
             )
@@ -138,8 +138,8 @@ class FaultObserver:
             self._again(seconds_left)
         return made
 
-    def _mode(self, seen: Observation) -> Mode:
-        return seen.mode or self._rules.mode
+    def _mode(self, chosen: Mode | None) -> Mode:
+        return chosen or self._rules.mode
 
     def _cabling(self, fabric: FabricRecord) -> Cabling:
         """The cabling of a fabric, made once for each layout."""

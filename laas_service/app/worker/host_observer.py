@@ -125,12 +125,16 @@ class HostObserver:
         if awaited is None:
             return ""
         withheld = self._store.host_memory(record.fabric).withheld()
+        if not withheld:
+            return ""
         hosts = host_names(self._store.fabric(record.fabric), awaited)
         return listed(f"{host} ({withheld[host][1]})" for host in hosts if host in withheld)
 
     def check_usable(self, record: AllocationRecord) -> None:
         """Raises: Unavailable, if a host to be handed over has a problem that may be over soon."""
         memory = self._store.host_memory(record.fabric)
+        if not memory.has_problems:
+            return
         awaited = lifecycle.awaited_hosts(record)
         hosts = host_names(self._store.fabric(record.fabric), awaited)
         problems = [f"{host} is {why}" for host in hosts if (why := memory.problem(host))]

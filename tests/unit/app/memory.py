@@ -49,8 +49,11 @@ class Memory:
         self._records[id] = record
         return record
 
+    def fabric_ids(self):
+        return sorted(self._fabrics)
+
     def fabrics(self):
-        return [self._fabrics[id] for id in sorted(self._fabrics)]
+        return [self._fabrics[id] for id in self.fabric_ids()]
 
     def fabric(self, id):
         if id not in self._fabrics:

@@ -169,6 +169,29 @@ def test_one_publication_is_for_all_that_wait(store):
     assert {record.state for record in store.allocations()} == {State.ACTIVE}
 
 
+def test_routes_do_not_wait_for_slow_steps_at_hosts(store, monkeypatch):
+    """The subnet manager programs them while hosts are taken back."""
+    ticks = [0.0]
+    world = World(store, clock=lambda: ticks[0])
+    world.active("a", 0)
+    world.active("b", 1)
+    for id in ("a", "b"):
+        world.release(id)
+    world.allocate("c", 2)
+    take_back, seen = world.compute.take_back, []
+
+    def slow_take_back(handover: Handover) -> None:
+        seen.append((handover.allocation_id, "c" in world.switches.tenants("f")))
+        ticks[0] += 4.0
+        take_back(handover)
+
+    monkeypatch.setattr(world.compute, "take_back", slow_take_back)
+    world.converger.run_once()
+    assert seen == [("a", False), ("b", True)]
+    assert world.steps.count("before publish") == 4  # two for the others, one early, one at the end
+    assert (world.owned(), world.state("c")) == ({"c"}, State.ACTIVE)
+
+
 def test_a_round_ends_in_time_and_the_next_one_goes_on(store):
     """However many steps are due, faults are observed and routes published in between."""
     ticks = count(step=BATCH_SECONDS)  # each step takes as long as a batch may
@@ -307,7 +330,8 @@ def test_release_of_what_was_never_handed_over(world):
     assert (world.state("a"), world.owned()) == (State.RELEASED, set())
 
 
-def test_one_publication_serves_all(world):
+def test_one_publication_serves_all(store):
+    world = World(store, clock=lambda: 0.0)
     world.active("a", 0)
     world.active("b", 1, project="red")
     world.release("a")
