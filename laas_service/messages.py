@@ -107,9 +107,16 @@ class Span(StrEnum):
     SEARCH = "search"  # for hosts and links, all tries
     COMMIT = "commit"  # the claims: the locks and statements of the transaction
     RENDER = "render"  # the files, also writing them
+    FETCH = "fetch"  # by an agent beside OpenSM, also checking and writing them
     RELOAD = "reload"  # OpenSM is told to read them
-    READ_BACK = "read_back"  # until the tables are confirmed; with an agent, all that it does
+    READ_BACK = "read_back"  # until the tables are confirmed
     NOVA = "nova"  # handing hosts over, or taking them back
+
+
+def seconds_by_span(document: Mapping[str, float] | None) -> dict[Span, float]:
+    """The seconds in a document; spans of a newer release are left out."""
+    known = document or {}
+    return {span: known[span.value] for span in Span if span.value in known}
 
 
 class Condition(StrEnum):
@@ -169,6 +176,7 @@ class Applied:
     Switches by GUID, ascending: it is confirmed without those in ``without``, which are dead;
     those in ``unconfirmed`` do not answer and may still forward by other tables. ``condition`` is
     that of OpenSM, if it is known. ``stamp`` is the generation's, empty if it is not known.
+    ``spent`` is where an agent's time for its newest set went, in seconds.
     """
 
     generation: int | None
@@ -179,6 +187,7 @@ class Applied:
     condition: Condition | None = field(default=None, compare=False)
     stamp: str = ""
     running: Running = NOTHING_KNOWN
+    spent: Mapping[Span, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +199,7 @@ class AgentReport:
     ``Applied``. ``reading`` is the last look at the ports; None if there was none. ``counters``
     are port counters that were not reported before; they may be reported twice, or not at all.
     ``stamp`` is that of ``generation``, ``published_stamp`` that of ``published``; empty if it is
-    not known.
+    not known. ``spent`` is where the agent's time for ``published`` went, in seconds.
     """
 
     condition: Condition
@@ -204,6 +213,7 @@ class AgentReport:
     stamp: str = ""
     published_stamp: str = ""
     running: Running = NOTHING_KNOWN
+    spent: Mapping[Span, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,9 @@ GROUP = "laas"
 RUNNING = {"engine", "master"}
 """Fields of a report that a service of a release refuses that does not show what runs."""
 
+SPENT = {"spent"}
+"""The same of a release that does not tell an agent's time apart."""
+
 STAMPS = {"stamp", "published_stamp"}
 """Fields of a report that a service of a release without stamps refuses."""
 
@@ -194,11 +197,11 @@ class ServiceRest:
 
     def _answered(self, path: str, body: dict[str, Any]) -> Any:
         """The answer to a report, without fields that an earlier release refuses."""
-        for unknown in (RUNNING, STAMPS):
+        for unknown in (SPENT, RUNNING, STAMPS):
             try:
                 return self._json("PUT", path, body)
             except InvalidInput:
-                if body.keys().isdisjoint(RUNNING | STAMPS):
+                if body.keys().isdisjoint(SPENT | RUNNING | STAMPS):
                     raise
                 body = {key: value for key, value in body.items() if key not in unknown}
         return self._json("PUT", path, body)
@@ -274,6 +277,8 @@ def _report(seen: AgentReport, now: float) -> dict[str, Any]:
         body["engine"] = seen.running.engine
     if master := seen.running.master:
         body["master"] = {**asdict(master), "guid": _guid(master.guid)}
+    if seen.spent:
+        body["spent"] = {span.value: round(seconds, 3) for span, seconds in seen.spent.items()}
     if seen.without or seen.unconfirmed:
         body["without"] = [_guid(switch) for switch in seen.without]
         body["unconfirmed"] = [_guid(switch) for switch in seen.unconfirmed]

@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -20,7 +20,15 @@ from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.port_counters import PortCounters
 from laas_service.domain.errors import Conflict, InvalidInput, LimitExceeded
 from laas_service.domain.faults.observation import Mode
-from laas_service.messages import AgentReport, Applied, Condition, ConfirmedBy, FileSet, Orders
+from laas_service.messages import (
+    AgentReport,
+    Applied,
+    Condition,
+    ConfirmedBy,
+    FileSet,
+    Orders,
+    Span,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -65,6 +73,7 @@ def applied(agents: Collection[Agent], seconds: float) -> Applied:
             condition=seen.condition,
             stamp=seen.stamp,
             running=seen.running,
+            spent=_spent(seen),
         )
     text = f"agent {active.name}: {seen.condition.value.replace('_', ' ')}"
     return Applied(
@@ -76,7 +85,13 @@ def applied(agents: Collection[Agent], seconds: float) -> Applied:
         condition=seen.condition,
         stamp=seen.stamp,
         running=seen.running,
+        spent=_spent(seen),
     )
+
+
+def _spent(seen: AgentReport) -> Mapping[Span, float]:
+    """Where the agent's time for the generation in the switches went, if that is its newest."""
+    return seen.spent if seen.generation == seen.published else {}
 
 
 MOST_AHEAD = 16_000_000

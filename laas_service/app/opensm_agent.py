@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from laas_service.app.worker.loop import Loop
 from laas_service.domain.errors import LaasError
-from laas_service.messages import AgentReport, Condition, Orders
+from laas_service.messages import AgentReport, Condition, Orders, Span
 
 LOG = logging.getLogger(__name__)
 
@@ -96,6 +96,8 @@ class OpenSmAgent(Loop):
         self._compared = False
         self._refused: int | None = None
         self._pause, self._try_at = interval, -math.inf
+        self._spent: dict[Span, float] = {}  # on the newest set
+        self._reloaded_at = math.inf  # the newest set, until it is confirmed
 
     def round(self) -> None:
         """One round; errors of the service are logged, and OpenSM is checked nevertheless."""
@@ -158,7 +160,9 @@ class OpenSmAgent(Loop):
             return
         if self._supervisor.refused and self._refused == wanted and self._clock() < self._try_at:
             return
+        begun = self._clock()
         self._supervisor.fetch_set(self._service)
+        self._spent, self._reloaded_at = {Span.FETCH: self._clock() - begun}, math.inf
         self._compared = True
         if self._supervisor.refused:
             repeated = self._refused == wanted
@@ -171,7 +175,10 @@ class OpenSmAgent(Loop):
         if self._leads and not led:
             self._saw(self._supervisor.observe(active=True))  # before it is changed
         if self._leads and (not led or self._supervisor.needs_reload()) and self.leading:
+            begun = self._clock()
             self._supervisor.reload()
+            self._reloaded_at = self._clock()
+            self._spent[Span.RELOAD] = self._reloaded_at - begun
 
     def _look(self) -> None:
         """Check OpenSM and the switches; while OpenSM is busy, again for up to an interval."""
@@ -185,6 +192,11 @@ class OpenSmAgent(Loop):
             pause *= 2
 
     def _saw(self, seen: AgentReport) -> None:
+        if seen.generation is not None and seen.generation == seen.published:
+            if self._reloaded_at < math.inf:
+                self._spent[Span.READ_BACK] = self._clock() - self._reloaded_at
+                self._reloaded_at = math.inf
+            seen = replace(seen, spent=dict(self._spent))
         if _news(seen) != _news(self._seen):
             LOG.info(
                 "%s, generation %s, published %s (%s)",

@@ -19,12 +19,13 @@ from laas_service.adapters.db.observations import (
     uncompared,
     uncompared_document,
 )
+from laas_service.adapters.db.transactions import seconds_document
 from laas_service.app.agent_registry import successor
 from laas_service.app.ports.agents import Agent, Turn
 from laas_service.app.retries import retrying
 from laas_service.domain.errors import ConcurrentUpdate, LimitExceeded
 from laas_service.domain.faults.reading import reading_document, reading_from
-from laas_service.messages import AgentReport, Condition
+from laas_service.messages import AgentReport, Condition, seconds_by_span
 
 _TABLE = models.Agent
 
@@ -70,6 +71,7 @@ class SqlAgents:
             row.stamp, row.published_stamp = seen.stamp or None, seen.published_stamp or None
             row.uncompared = uncompared_document(seen)
             row.running = running_document(seen.running)
+            row.spent = seconds_document(seen.spent)
             row.reading = reading_document(seen.reading) if seen.reading is not None else None
             row.seen_at = now
             active = successor([_agent(row, now) for row in rows.values()], name, seconds)
@@ -105,6 +107,7 @@ def _agent(row: models.Agent, now: datetime) -> Agent:
         stamp=row.stamp or "",
         published_stamp=row.published_stamp or "",
         running=running_from(row.running),
+        spent=seconds_by_span(row.spent),
     )
     age = abs((now - row.seen_at).total_seconds())  # negative if the clock was set back since
     return Agent(row.name, bool(row.active), seen, row.seen_at, age)

@@ -139,7 +139,7 @@ class Agent(Base):
     """The last report of an agent beside OpenSM, at ``seen_at`` (``messages.AgentReport``).
 
     ``reading`` is the document of ``domain.faults.reading``; ``uncompared`` and ``running`` are
-    as in ``Lease``.
+    as in ``Lease``, ``spent`` as ``Lease.seconds``.
     ``stamp`` and ``published_stamp`` are those of ``generation`` and ``published``.
     ``active`` is true for one agent of a fabric and NULL for the others; NULLs never violate
     the unique constraint.
@@ -160,6 +160,7 @@ class Agent(Base):
     reading: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     uncompared: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     running: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    spent: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     seen_at: Mapped[datetime] = mapped_column(Moment())
 
 

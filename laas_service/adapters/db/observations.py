@@ -12,10 +12,18 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import rows_changed
 from laas_service.adapters.db.ledger_cache import LedgerCache
-from laas_service.adapters.db.transactions import Transactions, locked_generation, seconds_from
+from laas_service.adapters.db.transactions import Transactions, locked_generation
 from laas_service.app.lifecycle import CONFIRMATION
 from laas_service.app.records import Drift, Holding, kind_of_loss
-from laas_service.messages import NOTHING_KNOWN, AgentReport, Applied, ConfirmedBy, Master, Running
+from laas_service.messages import (
+    NOTHING_KNOWN,
+    AgentReport,
+    Applied,
+    ConfirmedBy,
+    Master,
+    Running,
+    seconds_by_span,
+)
 
 
 def uncompared_document(seen: Applied | AgentReport) -> dict[str, list[int]] | None:
@@ -108,7 +116,7 @@ class Observations:
             row.waits_for if row.owner else None,
             running_from(row.running),
             row.activated,
-            seconds_from(row.seconds),
+            seconds_by_span(row.seconds),
         )
 
     def note_compared(self, fabric_id: str) -> None:

@@ -25,7 +25,7 @@ from laas_service.app import notifications
 from laas_service.app.lifecycle import State
 from laas_service.app.records import NEWEST, AllocationRecord, Drift, Event, Lease
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
-from laas_service.messages import ConfirmedBy, Initiator, Notification, Span
+from laas_service.messages import ConfirmedBy, Initiator, Notification, Span, seconds_by_span
 
 KEEP_DELTAS = 10_000
 """Deltas that are kept, and up to a hundredth more; a process that lags further behind reads the
@@ -300,15 +300,9 @@ def as_event(row: models.Event) -> Event:
     by = None
     if row.request_id is not None:
         by = Initiator(row.request_id, row.user_id or "", row.project_id or "")
-    return Event(row.at, State(row.state), row.reason, by, seconds_from(row.seconds))
+    return Event(row.at, State(row.state), row.reason, by, seconds_by_span(row.seconds))
 
 
 def seconds_document(seconds: Mapping[Span, float]) -> dict[str, float] | None:
     """Seconds by span as JSON, in milliseconds' precision; None if there are none."""
     return {span.value: round(spent, 3) for span, spent in seconds.items()} or None
-
-
-def seconds_from(document: Mapping[str, float] | None) -> dict[Span, float]:
-    """The seconds in a document; spans of a newer release are left out."""
-    known = document or {}
-    return {span: known[span.value] for span in Span if span.value in known}

@@ -19,7 +19,6 @@ from laas_service.adapters.db.transactions import (
     locked_generation,
     read_record,
     seconds_document,
-    seconds_from,
     sequence,
 )
 from laas_service.adapters.documents import faults_from
@@ -28,7 +27,7 @@ from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
 from laas_service.app.records import AllocationRecord, Event, SizeEvent
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
-from laas_service.messages import ConfirmedBy, Initiator, Span
+from laas_service.messages import ConfirmedBy, Initiator, Span, seconds_by_span
 
 FOR_EVER = timedelta(days=365_000)
 
@@ -266,7 +265,7 @@ def _count_activated(session: Session, record: AllocationRecord) -> None:
     """Add where the time of an allocation went to the sums of its fabric."""
     lease = models.Lease
     query = select(lease.seconds).where(lease.fabric == record.fabric).with_for_update()
-    sums = seconds_from(session.scalar(query))
+    sums = seconds_by_span(session.scalar(query))
     for event in record.history:
         for span, seconds in event.seconds.items():
             sums[span] = sums.get(span, 0.0) + seconds

@@ -183,6 +183,13 @@ class AgentReport(Body):
     published_stamp: Annotated[Stamp, Field(description="Of `published`.")] = ""
     engine: Annotated[Engine | None, ENGINE] = None
     master: Annotated[Master | None, MASTER] = None
+    spent: Annotated[
+        dict[Annotated[str, Field(max_length=32)], Annotated[float, Field(ge=0, le=1e9)]],
+        Field(
+            max_length=16,
+            description="Seconds that it spent on `published`, by span, once that is confirmed.",
+        ),
+    ] = {}
     without: Annotated[
         Switches, Field(description="Dead switches, which the generation is confirmed without.")
     ] = []
@@ -210,6 +217,7 @@ class AgentReport(Body):
             self.stamp,
             self.published_stamp,
             messages.Running(self.engine, self.master.value() if self.master else None),
+            messages.seconds_by_span(self.spent),
         )
 
 

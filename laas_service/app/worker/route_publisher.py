@@ -123,7 +123,7 @@ class RoutePublisher:
             begun = self._clock()
             applied = self._subnet_manager.applied(fabric_id)
             generation = applied.generation
-            self._count_reading(fabric_id, generation, self._clock() - begun)
+            self._count_reading(fabric_id, applied, self._clock() - begun)
             if generation is not None:
                 where = f"the switches run generation {generation}"
                 if self._goes_forward(fabric_id, generation, applied.stamp, where):
@@ -142,13 +142,18 @@ class RoutePublisher:
         last = self._spent.get(fabric_id)
         return last.seconds if last is not None and last.generation >= generation else {}
 
-    def _count_reading(self, fabric_id: str, generation: int | None, seconds: float) -> None:
-        """Count a reading after the last publication, until that is confirmed."""
-        last = self._spent.get(fabric_id)
+    def _count_reading(self, fabric_id: str, applied: Applied, seconds: float) -> None:
+        """Count a reading after the last publication, until that is confirmed.
+
+        Where an agent tells its own time, that counts instead.
+        """
+        last, generation = self._spent.get(fabric_id), applied.generation
         if last is None or last.confirmed:
             return
         last.seconds[Span.READ_BACK] = last.seconds.get(Span.READ_BACK, 0.0) + seconds
         last.confirmed = generation is not None and generation >= last.generation
+        if last.confirmed:
+            last.seconds.update(applied.spent)
 
     def _goes_forward(self, fabric_id: str, generation: int, stamp: str, where: str) -> bool:
         """Whether a generation is of another past of the database, which goes on above it then."""

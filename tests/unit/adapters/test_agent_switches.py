@@ -3,6 +3,7 @@
 """One agent of a fabric is active, whatever the agents report, also at the same time."""
 
 import threading
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,7 +14,7 @@ from laas_service.adapters.db.agents import FORGOTTEN, MOST, SqlAgents
 from laas_service.adapters.db.engine import write_transaction
 from laas_service.app.agent_registry import applied
 from laas_service.domain.errors import LimitExceeded
-from laas_service.messages import AgentReport, Condition
+from laas_service.messages import AgentReport, Condition, Span
 from tests.unit.adapters.test_leases import clock as clock
 from tests.unit.adapters.test_store import EPOCH, HOSTS, SMALL
 from tests.unit.adapters.test_store import managed as managed
@@ -50,6 +51,14 @@ def test_what_was_reported_last_is_kept(agents, clock):
     assert (second.seen, second.seen_at) == (runs(7, 8), EPOCH)
     assert agents.report("f", "B", STARTING, LEASE).active == "b", "case tells them apart"
     assert len(agents.all("f")) == 3
+
+
+def test_what_is_confirmed_says_where_the_agents_time_went(agents):
+    spent = {Span.FETCH: 3.0, Span.RELOAD: 0.5, Span.READ_BACK: 4.25}
+    agents.report("f", "a", replace(runs(8, 8), spent=spent), LEASE)
+    assert applied(agents.all("f"), LEASE).spent == spent
+    agents.report("f", "a", replace(runs(8, 9), spent=spent), LEASE)
+    assert applied(agents.all("f"), LEASE).spent == {}, "it is of the files that it has now"
 
 
 def test_each_fabric_has_an_active_one_of_its_own(managed, agents):

@@ -8,6 +8,7 @@ import json
 import re
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
@@ -19,7 +20,7 @@ from oslo_config import cfg
 from laas_service import conf as options
 from laas_service.adapters import service_rest
 from laas_service.domain.errors import InvalidInput, Unavailable
-from laas_service.messages import AgentReport, Condition, Master, Running
+from laas_service.messages import AgentReport, Condition, Master, Running, Span
 from tests.shared import REPO
 
 ELSEWHERE = ["http://192.0.2.1:8780", "HTTP://laas.internal:8780", "http://127.0.0.1@laas.internal"]
@@ -200,13 +201,13 @@ def test_a_redirection_to_http_is_not_followed():
             _ = service.fabric
 
 
-RUNNING, STAMPS = {"engine", "master"}, {"stamp", "published_stamp"}
+SPENT, RUNNING, STAMPS = {"spent"}, {"engine", "master"}, {"stamp", "published_stamp"}
 
 
 @pytest.mark.parametrize(
     ("refused", "sent"),
-    [(RUNNING, [4, 2]), (RUNNING | STAMPS, [4, 2, 0])],
-    ids=["release with stamps", "release without stamps"],
+    [(SPENT, [5, 4]), (SPENT | RUNNING, [5, 4, 2]), (SPENT | RUNNING | STAMPS, [5, 4, 2, 0])],
+    ids=["release with what runs", "release with stamps", "release without stamps"],
 )
 def test_a_service_of_an_earlier_release_gets_a_report_that_it_knows(refused, sent):
     bodies = []
@@ -232,7 +233,9 @@ def test_a_service_of_an_earlier_release_gets_a_report_that_it_knows(refused, se
     seen = AgentReport(
         Condition.APPLIED, None, 7, 7, stamp=stamp, published_stamp=stamp, running=running
     )
+    seen = replace(seen, spent={Span.FETCH: 1.2345})
     orders = service_rest.ServiceRest(cast("Adapter", Old()), "a", "f").report(seen)
     assert (orders.wanted, orders.stamp) == (7, "")
-    assert [len((RUNNING | STAMPS) & body.keys()) for body in bodies] == sent
+    assert [len((SPENT | RUNNING | STAMPS) & body.keys()) for body in bodies] == sent
+    assert bodies[0]["spent"] == {"fetch": 1.234}
     assert bodies[0]["master"] == {"guid": "0x000000000000001b", "lid": 7, "priority": 9}

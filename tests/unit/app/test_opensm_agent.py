@@ -10,7 +10,7 @@ import pytest
 
 from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.domain.errors import LaasError, Unavailable
-from laas_service.messages import AgentReport, Condition, Orders
+from laas_service.messages import AgentReport, Condition, Orders, Span
 
 LEASE = 15.0
 
@@ -105,6 +105,35 @@ def test_a_round_takes_the_set_tells_opensm_and_reports_what_came_of_it(desk):
     desk.wanted = 2
     one.round()
     assert one.machine.told == [1, 2]
+
+
+def test_it_reports_where_its_time_for_a_set_went(desk):
+    one = agent(desk)
+    machine = one.machine
+
+    def slow(act, seconds):
+        def acts(*args):
+            desk.now += seconds
+            act(*args)
+
+        return acts
+
+    machine.fetch_set = slow(machine.fetch_set, 3.0)
+    machine.reload = slow(machine.reload, 0.5)
+    machine.confirms = False
+    one.round()
+    assert not any(seen.spent for _, seen in desk.reports)
+    desk.now += 4.0  # OpenSM programs the switches
+    machine.running = 1
+    confirmed = one.once().spent
+    assert confirmed[Span.FETCH] == 3.0
+    assert confirmed[Span.RELOAD] == 0.5
+    assert confirmed[Span.READ_BACK] == pytest.approx(4.0, abs=2.5)  # it looks for an interval
+    assert desk.reports[-1][1].spent == confirmed
+    desk.now += 60.0
+    assert one.once().spent == confirmed  # of this set nothing is added later
+    desk.wanted, machine.confirms = 2, True
+    assert one.once().spent == {Span.FETCH: 3.0, Span.RELOAD: 0.5, Span.READ_BACK: 0.0}
 
 
 def test_a_standby_takes_sets_and_looks_and_tells_nobody(desk):

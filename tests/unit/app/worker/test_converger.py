@@ -153,6 +153,28 @@ def test_the_history_and_the_fabric_say_where_the_time_went(store, monkeypatch):
     assert store.holding("f").activated == 2
 
 
+def test_what_an_agent_spent_is_told_apart(store, monkeypatch):
+    world = World(store, clock=lambda: 0.0)
+    applied = world.switches.applied
+
+    def told(fabric: str) -> Applied:
+        spent = {Span.FETCH: 3.0, Span.RELOAD: 0.5, Span.READ_BACK: 4.0}
+        seen: Applied = applied(fabric)
+        return replace(seen, spent=spent)
+
+    monkeypatch.setattr(world.switches, "applied", told)
+    world.allocate("a", 0)
+    world.time = store.allocation("a").updated_at + timedelta(seconds=30)
+    world.converger.run_once()
+    *_, last = store.allocation("a").history
+    assert {span: seconds for span, seconds in last.seconds.items() if seconds} == {
+        Span.WAIT: 22.5,
+        Span.FETCH: 3.0,
+        Span.RELOAD: 0.5,
+        Span.READ_BACK: 4.0,
+    }
+
+
 def test_one_publication_is_for_all_that_wait(store):
     topology = Topology(Xgft((16, 8, 1), (1, 16, 0)))
     names = Inventory(tuple(f"node-{h}" for h in range(128)), (), (), (), (), (), ())
