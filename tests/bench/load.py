@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Requests under load: ``python -m tests.bench.load [--database D] [--requests N]``.
+"""Requests under load: ``python -m tests.bench.load [--database D] [--requests N] [--apis N]``.
 
 ``laas-api`` and ``laas-worker`` run as processes, with the adapters that write to directories,
-on a full tree of switches. Each client thread repeats three requests: create an allocation,
-show one, and release the oldest one beyond ``--live``. A client with too many unfinished
-releases shows the oldest of them every half second until it is released, so that the worker
-keeps up with the clients. The benchmark reports requests a second, times by method, and over time
-the memory of both processes and the processor time of all: the API, the worker, the clients, and
-the processes of PostgreSQL (SQLite works in the other processes). It asserts nothing.
+on a full tree of switches; with several API processes, the clients are divided among them. Each
+client thread repeats three requests: create an allocation, show one, and release the oldest one
+beyond ``--live``. A client with too many unfinished releases shows the oldest of them every half
+second until it is released, so that the worker keeps up with the clients. The benchmark reports
+requests a second, times by method, and over time the memory of the processes and the processor
+time of all: the API, the worker, the clients, and the processes of PostgreSQL (SQLite works in the
+other processes). It asserts nothing.
 """
 
 from __future__ import annotations
@@ -65,28 +66,33 @@ keep = 0
 
 
 class Service:
-    """One API process and one worker, with an empty fabric."""
+    """API processes and one worker, with an empty fabric."""
 
-    def __init__(self, directory: Path, url: str, hosts: int, database: int | None) -> None:
-        self._port = Port()
-        self.port = self._port.number
+    def __init__(
+        self, directory: Path, url: str, hosts: int, apis: int, database: int | None
+    ) -> None:
+        self._ports = [Port() for _ in range(apis)]
+        self.ports = [port.number for port in self._ports]
         self._database = database
         made = generator.generate(generator.Description(xgft=TREES[hosts]))
         engine = connect(url)
         upgrade(engine)
         SqlStore(engine).add_fabric("bench", made.topology, made.inventory)
         engine.dispose()
-        config = directory / "laas.conf"
-        config.write_text(CONFIGURATION.format(directory=directory, url=url, port=self.port))
-        self.processes = [
-            Server(
-                kind,
-                [sys.executable, "-m", f"laas_service.cmd.{kind}", "--config-file", str(config)],
-                directory / f"{kind}.log",
-                self.port if kind == "api" else None,
-            )
-            for kind in ("api", "worker")
-        ]
+        self.processes = []
+        for port in (*self.ports, None):
+            kind, name = ("api", f"api-{port}") if port else ("worker", "worker")
+            config = directory / f"{name}.conf"
+            text = CONFIGURATION.format(directory=directory, url=url, port=port or self.ports[0])
+            config.write_text(text)
+            command = [
+                sys.executable,
+                "-m",
+                f"laas_service.cmd.{kind}",
+                "--config-file",
+                str(config),
+            ]
+            self.processes.append(Server(name, command, directory / f"{name}.log", port))
 
     def __enter__(self) -> Service:
         for process in self.processes:
@@ -98,16 +104,18 @@ class Service:
     def __exit__(self, *exc: object) -> None:
         for process in self.processes:
             process.send(signal.SIGKILL)
-        self._port.close()
+        for port in self._ports:
+            port.close()
 
     def memory(self) -> list[int]:
-        """Resident memory of the API and of the worker, in MiB."""
-        return [psutil.Process(one.pid).memory_info().rss >> 20 for one in self.processes]
+        """Resident memory of the API processes together and of the worker, in MiB."""
+        *apis, worker = [psutil.Process(one.pid).memory_info().rss >> 20 for one in self.processes]
+        return [sum(apis), worker]
 
     def processor(self) -> list[float]:
         """Processor time of the API, the worker, the clients and the database, in seconds."""
-        roots = [process.pid for process in self.processes]
-        spent = [_processor(psutil.Process(pid)) for pid in roots]
+        *apis, worker = [_processor(psutil.Process(process.pid)) for process in self.processes]
+        spent = [sum(apis), worker]
         clients = psutil.Process().cpu_times()
         database = 0.0
         if self._database is not None:
@@ -142,7 +150,7 @@ class Load:
         """Run the clients; returns the elapsed seconds."""
         self._point()
         threads = [
-            threading.Thread(target=self._client, args=(Random(number),))
+            threading.Thread(target=self._client, args=(number,))
             for number in range(self._options.threads)
         ]
         for thread in threads:
@@ -151,8 +159,10 @@ class Load:
             thread.join()
         return time.perf_counter() - self._began
 
-    def _client(self, rng: Random) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._service.port, timeout=600)
+    def _client(self, number: int) -> None:
+        rng, ports = Random(number), self._service.ports
+        port = ports[number % len(ports)]
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
         most = self._options.live // self._options.threads
         mine: deque[str] = deque()
         going: deque[str] = deque()
@@ -236,12 +246,12 @@ def measure(kind: str, options: argparse.Namespace) -> None:
     with (
         TemporaryDirectory(prefix="laas-load-") as name,
         database(kind, Path(name)) as (url, pid),
-        Service(Path(name), url, options.hosts, pid) as service,
+        Service(Path(name), url, options.hosts, options.apis, pid) as service,
     ):
         load = Load(service, options)
         seconds = load.run()
         print(
-            f"{kind}, {options.hosts:,} hosts, {options.threads} clients, "
+            f"{kind}, {options.hosts:,} hosts, {options.apis} API, {options.threads} clients, "
             f"{options.requests:,} requests in {seconds:,.0f} s "
             f"({options.requests / seconds:.0f} a second), {os.cpu_count()} cores, "
             f"load {os.getloadavg()[1]:.1f}:\n\n{load.report(seconds)}\n",
@@ -255,6 +265,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, choices=TREES, default=11664)
     parser.add_argument("--requests", type=int, default=50_000, help="on each (%(default)s)")
     parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--apis", type=int, default=1, help="API processes (%(default)s)")
     parser.add_argument("--live", type=int, default=320, help="allocations at a time, of all")
     parser.add_argument("--mean", type=float, default=6.0, help="hosts of an allocation")
     options = parser.parse_args()
