@@ -6,7 +6,7 @@ Links are directed and numbered. Those of hosts come first and are the same unde
 2 * (host * rails + rail) is what a port sends, one more what it receives.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from random import Random
 from typing import Protocol
 
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.routing.fabric_tables import ForwardingTables
-from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology
+from laas_service.domain.topology import Topology
 from laas_service.simulator.interference.rates import NO_LINK
 
 Ints = NDArray[np.int64]
 
-LONGEST = 4
-"""Links between switches on a path up and down a tree of three levels."""
+LONGEST = 6
+"""Links between switches on a path: 4 up and down a tree of three levels, 2 more past a fault."""
 
 
 class Routes(Protocol):
@@ -89,8 +89,8 @@ class TableRoutes:
         switch = self._at[ports(self._topology, rail, sources)].copy()
         to = ports(self._topology, rail, targets)
         last, column = self._at[to], self._column[to]
-        taken = np.full((len(sources), LONGEST + 2), NO_LINK)
-        for hop in range(LONGEST + 2):
+        taken = np.full((len(sources), LONGEST), NO_LINK)
+        for hop in range(LONGEST):
             going = switch != last
             if not going.any():
                 break
@@ -103,81 +103,86 @@ class TableRoutes:
             switch = np.where(going, following, switch)
         if len(far := np.flatnonzero(switch != last)):
             ends = f"from host {sources[far[0]]} to host {targets[far[0]]}"
-            raise ValueError(f"the path {ends} has more than {LONGEST + 2} links between switches")
+            raise ValueError(f"the path {ends} has more than {LONGEST} links between switches")
         return with_host_links(self._topology, rail, sources, targets, taken)
 
 
 class RandomRoutes:
-    """A random shortest path for each flow (ECMP), over all links that are not absent."""
+    """A random shortest path for each flow (ECMP), over all cables.
 
-    def __init__(self, topology: Topology, random: Random) -> None:
+    Each switch chooses among the cables with which a shortest path goes on, all alike.
+    """
+
+    def __init__(self, topology: Topology, inventory: Inventory, random: Random) -> None:
         self._topology, self._random = topology, random
-        tree = topology.tree
-        self._first = 2 * topology.hosts * topology.rails
-        self.capacity = np.ones(self._first + 2 * (tree.leaf_links + tree.spine_links))
-        self._up: dict[tuple[int, int], dict[int, list[Link]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
-        """By (level, leaf or L2 switch) and switch above it: the links between the two."""
-        for link in tree.links():
-            if link in topology.absent_links:
-                continue
-            if isinstance(link, LeafLink):
-                lower, above = (1, tree.leaf_id(link.pod, link.leaf)), link.up // tree.cables[0]
-            else:
-                lower, above = (2, tree.l2_id(link.pod, link.l2)), link.up // tree.cables[1]
-            self._up[lower][above].append(link)
+        first = 2 * topology.hosts * topology.rails
+        self.capacity = np.ones(first + 2 * len(inventory.cables))
+        self._cables: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        """By switch: the number of each link that leaves it, and the switch behind it."""
+        for number, cable in enumerate(inventory.cables):
+            up = first + 2 * number
+            self._cables[cable.lower.guid].append((up, cable.upper.guid))
+            self._cables[cable.upper.guid].append((up + 1, cable.lower.guid))
+        self._at = {port: end.at.guid for port, end in inventory.endpoint_of_port.items()}
+        self._ways: dict[int, dict[int, list[tuple[int, int]]]] = {}
+        """By the last switch, and by switch: the links with which shortest paths go on."""
 
     def paths(self, rail: int, sources: Ints, targets: Ints) -> Ints:
-        rest = [self._path(int(s), int(t), rail) for s, t in zip(sources, targets, strict=True)]
-        return with_host_links(
-            self._topology, rail, sources, targets, np.array(rest).reshape(len(rest), LONGEST)
-        )
+        rows = [self._path(int(s), int(t), rail) for s, t in zip(sources, targets, strict=True)]
+        rest = np.full((len(rows), LONGEST), NO_LINK)
+        for number, row in enumerate(rows):
+            rest[number, : len(row)] = row
+        return with_host_links(self._topology, rail, sources, targets, rest)
 
     def _path(self, source: int, target: int, rail: int) -> list[int]:
-        tree, choose = self._topology.tree, self._random.choice
-        here, there = (self._topology.ports_of(host)[rail][:2] for host in (source, target))
-        if here == there:
-            return [NO_LINK] * LONGEST
-        first, last = (self._up[1, tree.leaf_id(*leaf)] for leaf in (here, there))
-        middle = []
-        common = sorted(first.keys() & last.keys())
-        if here[0] != there[0]:
-            l2s = [(x, self._spines(here[0], x), self._spines(there[0], x)) for x in common]
-            ways = [(x, s, up, down) for x, up, down in l2s for s in up.keys() & down.keys()]
-            l2, spine, up, down = choose(ways)
-            middle = [self._number(choose(up[spine]), 0), self._number(choose(down[spine]), 1)]
-        else:
-            l2 = choose(common)
-        climb, fall = self._number(choose(first[l2]), 0), self._number(choose(last[l2]), 1)
-        return [climb, fall, *(middle or [NO_LINK, NO_LINK])]
+        switch, last = self._at[source, rail], self._at[target, rail]
+        if last not in self._ways:
+            self._ways[last] = self._ways_to(last)
+        taken = []
+        while switch != last:
+            ways = self._ways[last].get(switch, ())
+            if not ways or len(taken) == LONGEST:
+                reason = f"no path of at most {LONGEST} links between switches"
+                raise ValueError(f"{reason} from host {source} to host {target}")
+            link, switch = self._random.choice(ways)
+            taken.append(link)
+        return taken
 
-    def _spines(self, pod: int, l2: int) -> dict[int, list[Link]]:
-        return self._up[2, self._topology.tree.l2_id(pod, l2)]
-
-    def _number(self, link: Link, down: int) -> int:
-        return self._first + 2 * self._topology.tree.link_id(link) + down
+    def _ways_to(self, last: int) -> dict[int, list[tuple[int, int]]]:
+        far = {last: 0}
+        queue = deque(far)
+        while queue:
+            switch = queue.popleft()
+            for _, beyond in self._cables[switch]:
+                if beyond not in far:
+                    far[beyond] = far[switch] + 1
+                    queue.append(beyond)
+        return {
+            switch: [way for way in self._cables[switch] if far[way[1]] < far[switch]]
+            for switch in far
+        }
 
 
 class FluidRoutes:
-    """Every flow split evenly over all shortest paths: what adaptive routing reaches at best.
+    """Every flow split over all shortest paths: what adaptive routing reaches at best.
 
-    The links of a leaf carry equal parts, and so do the spine links of a pod. So each is one link
-    of the sum of their capacities in either direction.
+    The cables up from a leaf count as one link of the sum of their capacities in either direction,
+    and so do the spine cables of a pod. In a whole tree an even split reaches exactly that; with
+    missing cables it is a bound.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, inventory: Inventory) -> None:
         self._topology, tree = topology, topology.tree
         self._first = 2 * topology.hosts * topology.rails
         self._pods = self._first + 2 * tree.leaves
+        leaf_of = {guid: leaf for leaf, guid in enumerate(inventory.leaf_guids)}
+        pod_of = {guid: l2 // tree.l2_per_pod for l2, guid in enumerate(inventory.l2_guids)}
         uplinks, spines = np.zeros(tree.leaves), np.zeros(tree.m[2])
-        for link in tree.links():
-            if link in topology.absent_links:
-                continue
-            if isinstance(link, SpineLink):
-                spines[link.pod] += 1
-            else:
-                uplinks[tree.leaf_id(link.pod, link.leaf)] += 1
+        for cable in inventory.cables:
+            if (lower := cable.lower.guid) in leaf_of:
+                uplinks[leaf_of[lower]] += 1
+            elif lower in pod_of:
+                spines[pod_of[lower]] += 1
         hosts = np.ones(self._first)
         both = np.repeat(np.maximum(np.concatenate([uplinks, spines]), 1e-9), 2)
         self.capacity = np.concatenate([hosts, both])

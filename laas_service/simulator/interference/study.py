@@ -220,9 +220,9 @@ def _routes(
     tenants: Sequence[Allocation],
 ) -> Routes:
     if routing == "ecmp":
-        return RandomRoutes(topology, Random(f"{study.seed} routes"))  # noqa: S311
+        return RandomRoutes(topology, inventory, Random(f"{study.seed} routes"))  # noqa: S311
     if routing == "adaptive":
-        return FluidRoutes(topology)
+        return FluidRoutes(topology, inventory)
     tables = (
         forwarding_tables(topology, inventory, tenants, plane=study.plane)
         if routing == "own"

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
-from laas_service.adapters.fabric_import.fabric_file import parse_fabric
+from laas_service.adapters.fabric_import.fabric_file import FabricFile, parse_fabric, read_fabric
 from laas_service.cmd import simulate
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.routing.contention import rank_order
@@ -30,6 +31,7 @@ from laas_service.simulator.interference.routes import (
 )
 from laas_service.simulator.interference.study import Study, place, run, storage_servers
 from laas_service.simulator.interference.traffic import PATTERNS, STORAGE, Phase, storage
+from tests.shared import SHARED, needs_shared
 
 TREE = "3;3,3,3;1,3,3"
 
@@ -164,13 +166,75 @@ def test_two_flows_on_one_link_take_twice_as_long():
 
 
 def test_random_paths_and_fluid_paths_join_the_hosts():
-    topology = fabric().topology
+    file = fabric()
     sources, targets = np.array([0, 0, 0]), np.array([1, 4, 20])
     lengths = [2, 4, 6]
-    for routes in (RandomRoutes(topology, Random(1)), FluidRoutes(topology)):
+    for routes in (
+        RandomRoutes(file.topology, file.inventory, Random(1)),
+        FluidRoutes(file.topology, file.inventory),
+    ):
         paths = routes.paths(0, sources, targets)
         assert (paths != NO_LINK).sum(axis=1).tolist() == lengths
         assert (paths[:, :2] == np.array([[0, 3], [0, 9], [0, 41]])).all()
+
+
+def lassen() -> FabricFile:
+    """Spines of its two directors stand above four or five L2 indices; 72 cables are no links."""
+    return read_fabric(SHARED / "fabrics" / "lassen-edr-2019.ibnetdiscover.txt")
+
+
+@needs_shared
+def test_paths_through_directors_take_every_cable_of_a_shortest_path():
+    file = lassen()
+    topology, inventory = file.topology, file.inventory
+    first = 2 * topology.hosts * topology.rails
+    cables = inventory.cables
+    ends = [e for c in cables for e in ((c.lower, c.upper), (c.upper, c.lower))]
+    at = [inventory.endpoint_of_port[host, 0].at.guid for host in range(topology.hosts)]
+    leaves = [guid for guid in dict.fromkeys(at) if at.count(guid) > 1]
+    index = {guid: i % topology.tree.l2_per_pod for i, guid in enumerate(inventory.l2_guids)}
+    routes = RandomRoutes(topology, inventory, Random(1))
+    doubled = next(c.lower.guid for c in cables if c.link is None and c.lower.guid in leaves)
+    far = leaves.index(doubled)
+    for here, there in ((0, far), (0, 1), (far, 0)):
+        pair = [at.index(leaves[here]), at.index(leaves[there])]
+        sources, targets = (np.full(2000, host) for host in pair)
+        rows = routes.paths(0, sources, targets)[:, 2:] - first
+        walks = [[ends[link] for link in row if link >= 0] for row in rows]
+        for walk in walks:
+            assert [walk[0][0].guid, walk[-1][1].guid] == [leaves[here], leaves[there]]
+            assert all(a[1].guid == b[0].guid for a, b in pairwise(walk))
+        up = {walk[0][0].port for walk in walks}
+        assert up == {e[0].port for e in ends[::2] if e[0].guid == leaves[here]}
+        if there == 1:
+            assert {len(walk) for walk in walks} == {2}
+        else:
+            assert {len(walk) for walk in walks} == {4}
+            turns = {(index[walk[0][1].guid], index[walk[-1][0].guid]) for walk in walks}
+            assert len(turns) == 4 * 4 + 5 * 5
+
+
+@needs_shared
+def test_a_fluid_split_has_all_cables_of_a_leaf_and_of_a_pod():
+    file = lassen()
+    topology, inventory = file.topology, file.inventory
+    capacity = FluidRoutes(topology, inventory).capacity[2 * topology.hosts * topology.rails :]
+    leaves, pods = np.split(capacity[::2], [topology.tree.leaves])
+    assert Counter(leaves[leaves > 1]) == {9: 75, 8: 1, 18: 8}
+    assert set(pods) == {9 * 18}
+    cables = [cable.lower.guid for cable in inventory.cables]
+    assert leaves[leaves > 1].sum() == sum(cables.count(g) for g in inventory.leaf_guids if g)
+
+
+@needs_shared
+def test_tenants_on_their_own_links_never_meet_on_directors():
+    file = lassen()
+    study = Study(tenants=3, messages=(32768,), policies=("random", "jigsaw"), iterations=1)
+    results = {(r["policy"], r["routing"]): r for r in run(study, file.topology, file.inventory)}
+    alone = results["jigsaw", "own"]
+    assert (alone["slowdown"], alone["links_met"]) == (1, 0)
+    assert results["random", "adaptive"]["slowdown"] > 1.02  # two hosts share an uplink
+    assert results["random", "ecmp"]["slowdown"] > results["random", "adaptive"]["slowdown"]
 
 
 def test_tenants_on_their_own_links_never_meet_and_others_do():
