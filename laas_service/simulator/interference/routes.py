@@ -138,7 +138,7 @@ class RandomRoutes:
         switch, last = self._at[source, rail], self._at[target, rail]
         if last not in self._ways:
             self._ways[last] = self._ways_to(last)
-        taken = []
+        taken: list[int] = []
         while switch != last:
             ways = self._ways[last].get(switch, ())
             if not ways or len(taken) == LONGEST:
