@@ -88,13 +88,14 @@ class ConfirmedBy(StrEnum):
 
     SWITCHES = "switches"  # the worker read the tables back from the switches
     AGENT = "agent"  # an agent beside OpenSM reported it
+    UFM = "ufm"  # UFM lists exactly the tenants' ports in their partitions; no tables were read
     FILES = "files"  # the files are written, nobody read the switches
     NOBODY = "nobody"  # the files are written, no subnet manager is configured to read them
 
     @property
     def was_read(self) -> bool:
-        """Whether anybody looked into the switches."""
-        return self in (self.SWITCHES, self.AGENT)
+        """Whether anybody looked into the switches, or asked the manager what it has."""
+        return self in (self.SWITCHES, self.AGENT, self.UFM)
 
 
 class Span(StrEnum):

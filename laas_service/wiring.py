@@ -41,6 +41,8 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import nowhere, utc_now
 from laas_service.adapters.keystone import KeystoneProjects
 from laas_service.adapters.log_context import acting_for
+from laas_service.adapters.ufm.manager import UfmRules, UfmSubnetManager
+from laas_service.adapters.ufm.rest import UfmRest, UfmSettings
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.opensm_agent import OpenSmAgent
@@ -240,7 +242,7 @@ class Parts:
         return tenant_pkeys(self._conf.opensm.pkeys)
 
     @cached_property
-    def subnet_manager(self) -> AgentSubnetManager | LocalSubnetManager:
+    def subnet_manager(self) -> AgentSubnetManager | LocalSubnetManager | UfmSubnetManager:
         options = self._conf.opensm
         if options.reached_by == "agent":
             return AgentSubnetManager(
@@ -249,6 +251,28 @@ class Parts:
                 patience=options.patience,
                 wake=lambda: self.waker(),
             )
+        if options.reached_by == "ufm":
+            files = self._files_and_opensm if _names_a_reader(self._conf) else None
+            return UfmSubnetManager(self.ufm, _ufm_rules(self._conf), self.store, files)
+        return self._files_and_opensm
+
+    @cached_property
+    def ufm(self) -> UfmRest:
+        """UFM's REST interface, as [ufm] says. Raises: InvalidInput."""
+        options = self._conf.ufm
+        paths = ("token_file", "cert_file", "key_file", "ca_file")
+        return UfmRest(
+            UfmSettings(
+                options.url or "",
+                **{name: _path(options[name]) for name in paths},
+                timeout=options.timeout,
+                job_timeout=options.job_timeout,
+            )
+        )
+
+    @property
+    def _files_and_opensm(self) -> LocalSubnetManager:
+        options = self._conf.opensm
         return LocalSubnetManager(
             Path(options.directory),
             _opensm(self._conf, now=lambda: self.clock().timestamp()),
@@ -551,7 +575,7 @@ class Parts:
         made = UseCases(
             self.store,
             self.compute,
-            {"opensm": switches},
+            {"ufm" if self._conf.opensm.reached_by == "ufm" else "opensm": switches},
             ServicePolicy(
                 policies={name: POLICIES[name]() for name in _known(options.enabled_policies)},
                 default_policy=options.default_policy,
@@ -707,11 +731,31 @@ def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
     )
 
 
+def _ufm_rules(conf: cfg.ConfigOpts) -> UfmRules:
+    """What is the service's own in UFM. Raises: InvalidInput."""
+    options = conf.opensm
+    if not conf.ufm.fabric:
+        raise InvalidInput("[ufm] fabric", conf.ufm.fabric, "name the fabric that UFM manages")
+    place = conf.get_location("pkeys", "opensm")
+    if place is None or place.location in _DEFAULTS:
+        fix = "UFM has other writers: name the range of keys that is this service's alone"
+        raise InvalidInput("[opensm] pkeys", options.pkeys, fix)
+    if _opensm(conf) is not None:
+        fix = "leave the files and commands of OpenSM unset: UFM reaches its own subnet manager"
+        raise InvalidInput("[opensm] reached_by", options.reached_by, fix)
+    return UfmRules(
+        conf.ufm.fabric, tenant_pkeys(options.pkeys), options.virtual_ports, options.multicast
+    )
+
+
+_DEFAULTS = (cfg.Locations.opt_default, cfg.Locations.set_default)
+"""Where an option has its value from if no configuration names it."""
+
+
 def _names_a_reader(conf: cfg.ConfigOpts) -> bool:
     """Whether the configuration says where or how a subnet manager reads the files."""
-    defaults = (cfg.Locations.opt_default, cfg.Locations.set_default)
     places = (conf.get_location(name, "opensm") for name in ("directory", "enforcement"))
-    return any(place is not None and place.location not in defaults for place in places)
+    return any(place is not None and place.location not in _DEFAULTS for place in places)
 
 
 def _site(conf: cfg.ConfigOpts) -> SiteSettings | None:

@@ -245,7 +245,7 @@ class Allocations:
         """The allocation with its fabric, place in the queue, degradation and progress."""
         holding = self._store.holding(record.fabric)
         [view] = self._views([record], {record.fabric: holding})
-        return replace(view, progress=self._progress(record, holding.applied))
+        return replace(view, progress=self._progress(record, holding))
 
     def views(self, records: Collection[AllocationRecord]) -> list[AllocationView]:
         """As ``view``, without progress."""
@@ -709,8 +709,9 @@ class Allocations:
             for id, place in queue.places(fabric, ids).items()
         }
 
-    def _progress(self, record: AllocationRecord, applied: int | None) -> Progress:
-        """The next step of convergence, and ``applied``, the generation in the switches."""
+    def _progress(self, record: AllocationRecord, holding: Holding) -> Progress:
+        """The next step of convergence, and the generation that was seen in the switches."""
+        applied, by = holding.applied, holding.applied_by
         confirmed = lifecycle.confirmed(record, applied)
         step = lifecycle.next_action(record, confirmed, repair_links=self._repair_links)
         wanted = record.generation if record.state in HOLDING else None
@@ -720,6 +721,9 @@ class Allocations:
             record.next_try,
             wanted,
             None if wanted is None else applied,
+            wanted is not None
+            and (applied is not None and applied >= wanted)
+            and (by is not None and by.was_read),
         )
 
     def _expected(

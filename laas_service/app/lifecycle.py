@@ -85,6 +85,7 @@ ENTERABLE = frozenset({State.ALLOCATING, State.ACTIVE})
 CONFIRMATION: Mapping[ConfirmedBy, str] = {
     ConfirmedBy.SWITCHES: "confirmed in the switches",
     ConfirmedBy.AGENT: "confirmed by the agent beside OpenSM",
+    ConfirmedBy.UFM: "written, partitions confirmed by UFM",
     ConfirmedBy.FILES: "written, nobody read the switches",
     ConfirmedBy.NOBODY: "written, no subnet manager is configured",
 }

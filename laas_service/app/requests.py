@@ -220,7 +220,8 @@ class Progress:
     """How far convergence is with an allocation.
 
     The next step (None: there is none), how often it failed in a row, when it is tried again,
-    and the generation of its routes: wanted, and seen in the switches.
+    and the generation of its routes: wanted, and seen in the switches. ``synced`` says that the
+    wanted one, or a later one, is confirmed by somebody who looked.
     """
 
     next_step: str | None
@@ -228,6 +229,7 @@ class Progress:
     next_try: datetime | None
     wanted: int | None
     applied: int | None
+    synced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

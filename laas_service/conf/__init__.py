@@ -19,13 +19,14 @@ from laas_service.conf import (
     queue,
     retention,
     state,
+    ufm,
     worker,
 )
 
 _GROUPS: dict[str | None, list[Any]] = {
     **{module.GROUP: module.OPTIONS for module in (state, database, api, limits, compute)},
     **logins.GROUPS,
-    **{module.GROUP: module.OPTIONS for module in (opensm, opensm_site, faults, queue)},
+    **{module.GROUP: module.OPTIONS for module in (opensm, opensm_site, ufm, faults, queue)},
     **{module.GROUP: module.OPTIONS for module in (worker, retention)},
 }
 

@@ -16,6 +16,7 @@ OPTIONS: list[Any] = [
         choices=[
             ("worker", "a worker on OpenSM's machine writes the files and checks the tables"),
             ("agent", "laas-opensm-agent on OpenSM's machine does it; workers run elsewhere"),
+            ("ufm", "a worker makes partitions in NVIDIA UFM, as [ufm] says, and writes the files"),
         ],
         help="""
 Process that makes OpenSM read new files and checks that they took effect.
@@ -23,6 +24,11 @@ Process that makes OpenSM read new files and checks that they took effect.
 Set 'agent' for the API and the workers if OpenSM runs on another machine than the workers. The
 API then renders the files, agents fetch them, and workers rely on the reports of the fabric's
 active agent. 'directory' and the options of OpenSM below then apply on OpenSM's machine.
+
+Set 'ufm' for the API and the workers if UFM runs the subnet manager. UFM's answer confirms
+partitions then, not forwarding tables. Set pkeys to a range that no other writer uses: whatever
+else is in it is removed. Files are written if 'directory' or 'enforcement' is set; leave the
+commands below unset.
 """,
     ),
     cfg.FloatOpt(

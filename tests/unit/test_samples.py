@@ -37,7 +37,9 @@ def known() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["controller.conf", "fabric.conf", "opensm-agent.conf"])
+@pytest.mark.parametrize(
+    "name", ["controller.conf", "fabric.conf", "opensm-agent.conf", "ufm.conf"]
+)
 def test_every_line_sets_an_option_that_is_there(name):
     parser = configparser.ConfigParser(interpolation=None, strict=True, default_section="none")
     parser.read(ETC / "laas" / name)

@@ -612,6 +612,13 @@ class Progress(Schema):
 
 
 class Allocation(AllocationSummary):
+    configs_synced: Annotated[
+        bool,
+        Field(
+            description="Whether the switches, or UFM, have what is recorded for it, by their own "
+            "answer. False: not yet, no longer, or nobody asked them."
+        ),
+    ]
     progress: Progress
     history: Annotated[
         list[Event],
@@ -624,6 +631,7 @@ class Allocation(AllocationSummary):
         unknown = requests.Progress(None, record.failures, record.next_try, None, None)
         return cls(
             **cls.fields(view, admin),
+            configs_synced=(view.progress or unknown).synced,
             progress=Progress.of(view.progress or unknown, admin),
             history=Event.all_of(record.history, record.first_event),
         )

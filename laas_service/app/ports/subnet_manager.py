@@ -17,7 +17,8 @@ class Switches(Protocol):
     def applied(self, fabric: str) -> Applied:
         """The generation in the switches, and what it is confirmed by.
 
-        Only ``ConfirmedBy.SWITCHES`` and ``AGENT`` mean that tables were read back and compared.
+        Only ``ConfirmedBy.SWITCHES`` and ``AGENT`` mean that tables were read back and compared;
+        ``UFM`` means that partitions were.
         """
 
 

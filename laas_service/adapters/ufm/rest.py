@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""A client of UFM's REST interface.
+
+Sources are NVIDIA's REST API Guides 6.22.1 to 6.24.2, and the clients of ib-kubernetes and of
+NVIDIA's infra controller. Only calls that both clients rely on change partitions. Nothing is
+retried here: the caller reads again what is so.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import requests
+
+from laas_service.app.loopback import is_loopback
+from laas_service.domain.errors import InvalidInput, Unavailable
+from laas_service.domain.wording import printable
+
+GUIDS_A_CALL = 500
+"""GUIDs in the body of one request."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+"""Seconds between two looks at a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class UfmSettings:
+    """How to reach a UFM: by the token in a file, or by a client certificate and its key.
+
+    ``url`` is scheme, host and port. ``ca_file`` has the authorities of its certificate, None
+    for those of the system. ``timeout`` and ``job_timeout`` are in seconds.
+
+    Raises:
+        InvalidInput: the address has http and is not on loopback, there is not exactly one way
+            to log in, or others may read a secret.
+    """
+
+    url: str
+    token_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    ca_file: Path | None = None
+    timeout: float = 10.0
+    job_timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        _check_address(self.url)
+        if (self.token_file is None) == (self.cert_file is None):
+            fix = "set it, or cert_file and key_file, not both"
+            raise InvalidInput("[ufm] token_file", str(self.token_file), fix)
+        if (self.cert_file is None) != (self.key_file is None):
+            fix = "a certificate needs its key, and a key its certificate"
+            raise InvalidInput("[ufm] key_file", str(self.key_file), fix)
+        if self.token_file is not None:
+            read_secret(self.token_file, "token_file")
+        if self.key_file is not None:
+            read_secret(self.key_file, "key_file")
+        for name in ("cert_file", "ca_file"):
+            path = getattr(self, name)
+            if path is not None and not path.is_file():
+                raise InvalidInput(f"[ufm] {name}", str(path), "give a file that exists")
+
+
+def _check_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise InvalidInput("[ufm] url", url, str(error)) from error
+    if parts.username or parts.password or parts.query or parts.path.strip("/"):
+        raise InvalidInput("[ufm] url", parts.hostname, "give scheme, host and port alone")
+    if not host or parts.scheme not in ("https", "http"):
+        raise InvalidInput("[ufm] url", url, "give an address such as https://ufm.example.org")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise InvalidInput("[ufm] url", url, "use https; http is for this machine's loopback only")
+
+
+def read_secret(path: Path, option: str) -> str:
+    """The text of a file that only its owner may read. No error shows the text.
+
+    Raises:
+        InvalidInput: there is no such file, others may read it, or it is empty.
+    """
+    name = f"[ufm] {option}"
+    try:
+        with path.open() as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(100_000).strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no text"
+        fix = f"give a file that can be read ({reason.lower()})"
+        raise InvalidInput(name, str(path), fix) from error
+    if not stat.S_ISREG(mode) or mode & 0o077:
+        raise InvalidInput(name, str(path), "only its owner may read it: chmod 600")
+    if not text:
+        raise InvalidInput(name, str(path), "it is empty")
+    return text
+
+
+class Member(NamedTuple):
+    """How a port is a member of a partition."""
+
+    full: bool
+    index0: bool
+
+
+TENANTS = Member(full=True, index0=True)
+"""The membership of tenants' ports; GASNet and NVSHMEM use the key at index 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class UfmPartitions:
+    """UFM's answer about its partitions: members by key (without the membership bit) and GUID.
+
+    ``default_is_full`` says that each port is a full member of the default partition; None if
+    UFM does not tell, as releases before 6.19.
+    """
+
+    members: Mapping[int, Mapping[int, Member]]
+    default_is_full: bool | None = None
+
+
+DEFAULT_KEY = 0x7FFF
+
+
+class UfmRest:
+    """One UFM. ``sleep`` and ``clock`` serve the waiting for jobs.
+
+    Every method raises ``Unavailable`` if UFM does not answer, refuses, or answers nonsense.
+    """
+
+    def __init__(
+        self,
+        settings: UfmSettings,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._sleep, self._clock = settings, sleep, clock
+        self._host = urlsplit(settings.url).hostname
+        self._session = requests.Session()
+        self._session.trust_env = False  # a password in .netrc would replace the token
+        self._session.headers["User-Agent"] = "laas-worker"
+        self._session.verify = str(settings.ca_file) if settings.ca_file is not None else True
+        if settings.cert_file is not None:
+            self._session.cert = (str(settings.cert_file), str(settings.key_file))
+        prefix = "/ufmRestV3" if settings.token_file is not None else "/ufmRest"
+        self._base = settings.url.rstrip("/") + prefix
+
+    def release(self) -> str:
+        """The release of UFM, such as ``6.23.1-6``."""
+        return str(self._object("/app/ufm_version").get("ufm_release_version", ""))
+
+    def partitions(self) -> UfmPartitions:
+        """All partitions and their members."""
+        answer = self._object("/resources/pkeys?guids_data=true")
+        try:
+            members = {int(key, 16): _members(partition) for key, partition in answer.items()}
+            default = {int(key, 16): partition for key, partition in answer.items()}
+            told = default.get(DEFAULT_KEY, {}).get("membership")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unavailable(f"{self._name} shows partitions in an unknown form") from error
+        members.pop(DEFAULT_KEY, None)
+        return UfmPartitions(members, None if told is None else told != "limited")
+
+    def add(self, pkey: int, guids: Collection[int], *, ip_over_ib: bool) -> None:
+        """Make ports full members with the key at index 0; a partition is made if needed."""
+        for part in _parts(guids):
+            body = {
+                "pkey": f"{pkey:#x}",
+                "ip_over_ib": ip_over_ib,
+                "index0": True,
+                "membership": "full",
+                "guids": part,
+            }
+            self._change("POST", "/resources/pkeys", body)
+
+    def remove(self, pkey: int, guids: Collection[int]) -> None:
+        """End memberships; UFM deletes a partition with its last member."""
+        for part in _parts(guids):
+            body = {"pkey": f"{pkey:#x}", "guids": part}
+            self._change("POST", "/actions/remove_guids_from_pkey", body)
+
+    def delete(self, pkey: int) -> None:
+        """Delete a partition that has no members."""
+        self._change("DELETE", f"/resources/pkeys/{pkey:#x}")
+
+    # -- requests --------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return f"UFM {self._host}"
+
+    def _request(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> requests.Response:
+        headers = {}
+        if self._settings.token_file is not None:
+            token = read_secret(self._settings.token_file, "token_file")
+            headers["Authorization"] = f"Basic {token}"
+        try:
+            answer = self._session.request(
+                method,
+                self._base + path,
+                json=body,
+                headers=headers,
+                timeout=self._settings.timeout,
+                allow_redirects=False,
+            )
+        except requests.RequestException as error:
+            # the text of some errors shows headers
+            kind = type(error).__name__
+            raise Unavailable(f"{self._name} does not answer ({kind}, {method} {path})") from None
+        except ValueError:
+            raise Unavailable(f"{self._name} cannot be asked: a header is malformed") from None
+        status = answer.status_code
+        if status in (401, 403):
+            raise Unavailable(f"{self._name} refuses the login or the right ({status}) to {path}")
+        if status == 429:
+            after = printable(str(answer.headers.get("Retry-After", "?"))[:20])
+            raise Unavailable(f"{self._name} has too many requests; it says: after {after} s")
+        if not (200 <= status < 300 or status == 404):
+            text = printable(answer.text[:200])
+            raise Unavailable(f"{self._name} answers {status} to {method} {path}: {text}")
+        return answer
+
+    def _json(self, answer: requests.Response, path: str) -> Any:
+        try:
+            return answer.json()
+        except ValueError:
+            raise Unavailable(f"{self._name} does not answer {path} with JSON") from None
+
+    def _object(self, path: str) -> dict[str, Any]:
+        """An object; empty if UFM has none, which it tells by 404 or by an empty object."""
+        answer = self._request("GET", path)
+        document = {} if answer.status_code == 404 else self._json(answer, path)
+        if not isinstance(document, dict):
+            raise Unavailable(f"{self._name} answers {path} in an unknown form")
+        return document
+
+    def _change(self, method: str, path: str, body: dict[str, Any] | None = None) -> None:
+        """Have something changed, and wait for the job if it is one. 404: it is gone already."""
+        answer = self._request(method, path, body)
+        if answer.status_code == 202 and (place := answer.headers.get("Location")):
+            self._await(place.rstrip("/").rpartition("/")[2])
+        elif answer.status_code != 404 and answer.content:
+            self._json(answer, path)
+
+    def _await(self, job: str) -> None:
+        """Return when a job has ended well."""
+        until, pause = self._clock() + self._settings.job_timeout, FIRST_PAUSE
+        while True:
+            document = self._object(f"/jobs/{job}")
+            status = str(document.get("Status", "unknown"))
+            if status == "Completed":
+                return
+            ended = any(word in status.lower() for word in ("error", "fail", "abort", "completed"))
+            if ended or not document or self._clock() + pause > until:
+                summary = printable(str(document.get("Summary", ""))[:200])
+                raise Unavailable(f"{self._name}: job {job} is {status!r}: {summary}")
+            self._sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _members(partition: Mapping[str, Any]) -> dict[int, Member]:
+    return {
+        int(row["guid"], 16): Member(row["membership"] == "full", bool(row["index0"]))
+        for row in partition["guids"]
+    }
+
+
+def _parts(guids: Collection[int]) -> list[list[str]]:
+    """GUIDs as UFM takes them, in lists for one request each."""
+    texts = [f"{guid:016x}" for guid in sorted(guids)]
+    return [texts[at : at + GUIDS_A_CALL] for at in range(0, len(texts), GUIDS_A_CALL)]

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""[ufm]: the UFM whose partitions the service makes, with [opensm] reached_by = ufm."""
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = "ufm"
+
+OPTIONS: list[Any] = [
+    cfg.StrOpt(
+        "url",
+        help="""
+Address of UFM: scheme, host and port, such as https://ufm.example.org. http is accepted for this
+machine's loopback only.
+
+Use the virtual address of a pair of UFMs, which follows the active one.
+""",
+    ),
+    cfg.StrOpt(
+        "fabric",
+        help="""
+Id of the fabric that this UFM manages. Required, also if the service manages one fabric only: ports
+of a fabric must never be written to the UFM of another one.
+""",
+    ),
+    cfg.StrOpt(
+        "token_file",
+        help="""
+File with an access token of UFM (its web page, Settings, Access Tokens). Only the user of the
+worker may read it (mode 0600). It is read before each request, so replace it when the token
+changes.
+
+The token's user needs the right to change partitions. Set this, or cert_file and key_file.
+""",
+    ),
+    cfg.StrOpt(
+        "cert_file",
+        help="""
+File with a client certificate that UFM accepts in place of a token, in PEM form. Needs key_file.
+""",
+    ),
+    cfg.StrOpt(
+        "key_file",
+        help="""
+File with the key of cert_file. Only the user of the worker may read it (mode 0600).
+""",
+    ),
+    cfg.StrOpt(
+        "ca_file",
+        help="""
+File with the authorities that may have signed UFM's certificate, in PEM form; by default those of
+the system. UFM's certificate is always verified: give its own certificate here if it signed itself.
+""",
+    ),
+    cfg.FloatOpt(
+        "timeout",
+        default=10.0,
+        min=0.1,
+        help="""
+Seconds to wait for an answer. Raise it if UFM needs longer to list the partitions of the fabric.
+""",
+    ),
+    cfg.FloatOpt(
+        "job_timeout",
+        default=60.0,
+        min=0.1,
+        help="""
+Seconds to wait for a job of UFM that changes a partition. A job that ends later does no harm: the
+next round looks what UFM has.
+""",
+    ),
+]
