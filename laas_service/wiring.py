@@ -271,6 +271,12 @@ class Parts:
         )
 
     @property
+    def ufm_fabric(self) -> str | None:
+        """The id of the fabric that UFM manages, as configured."""
+        configured: str | None = self._conf.ufm.fabric
+        return configured
+
+    @property
     def _files_and_opensm(self) -> LocalSubnetManager:
         options = self._conf.opensm
         return LocalSubnetManager(

@@ -169,6 +169,14 @@ class UfmRest:
         members.pop(DEFAULT_KEY, None)
         return UfmPartitions(members, None if told is None else told != "limited")
 
+    def systems(self) -> list[dict[str, Any]]:
+        """Switches, hosts and routers."""
+        return self._list("/resources/systems")
+
+    def ports(self) -> list[dict[str, Any]]:
+        """Ports of all systems, also those without a link."""
+        return self._list("/resources/ports")
+
     def add(self, pkey: int, guids: Collection[int], *, ip_over_ib: bool) -> None:
         """Make ports full members with the key at index 0; a partition is made if needed."""
         for part in _parts(guids):
@@ -241,6 +249,13 @@ class UfmRest:
         answer = self._request("GET", path)
         document = {} if answer.status_code == 404 else self._json(answer, path)
         if not isinstance(document, dict):
+            raise Unavailable(f"{self._name} answers {path} in an unknown form")
+        return document
+
+    def _list(self, path: str) -> list[dict[str, Any]]:
+        answer = self._request("GET", path)
+        document = [] if answer.status_code == 404 else self._json(answer, path)
+        if not isinstance(document, list) or not all(isinstance(row, dict) for row in document):
             raise Unavailable(f"{self._name} answers {path} in an unknown form")
         return document
 

@@ -131,7 +131,9 @@ _DATABASE = (
 
 
 _IMPORTED = (
-    argument("file", help="ibnetdiscover dump, snapshot or description; - for stdin"),
+    argument(
+        "file", help="ibnetdiscover dump, snapshot or description; - for stdin, ufm: for [ufm]"
+    ),
     *(
         argument(
             f"--{option}",
@@ -176,8 +178,8 @@ _FABRIC = (
             *_IMPORTED,
             argument(
                 "--id",
-                help="id of the fabric; default: the name of the file without its ending, or "
-                "'fabric' for stdin",
+                help="id of the fabric; default: the name of the file without its ending, "
+                "'fabric' for stdin, or [ufm] fabric",
             ),
             argument(
                 "--dry-run",

@@ -23,10 +23,18 @@ from laas_service.domain.features import HostChange
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.wiring import Parts
 
+FROM_UFM = "ufm:"
+"""Stands for a file: the fabric is read from the UFM that [ufm] names."""
+
 
 def read_file(args: argparse.Namespace) -> FabricFile:
-    """Read the fabric that the arguments of ``IMPORTED`` name."""
+    """Read the fabric that the arguments of ``IMPORTED`` name. Raises: Unavailable (UFM)."""
     selection = Selection(tuple(args.exclude), tuple(args.include), tuple(args.subnet_manager))
+    if args.file == FROM_UFM:
+        from laas_service.adapters.ufm.cabling import dump
+
+        text, accept = dump(parts_of(args).ufm), args.accept_no_fat_tree
+        return parse_fabric(text, "UFM", selection, accept_no_fat_tree=accept)
     if args.file == "-":
         text, accept = sys.stdin.read(), args.accept_no_fat_tree
         return parse_fabric(text, "standard input", selection, accept_no_fat_tree=accept)
@@ -39,8 +47,10 @@ def import_fabric(args: argparse.Namespace) -> int:
     for line in fabric.lines():
         print(line)
     if not args.dry_run:
-        id = args.id or _id_of(args.file)
-        _record(parts_of(args), id, fabric)
+        parts = parts_of(args)
+        named = parts.ufm_fabric if args.file == FROM_UFM else None
+        id = args.id or named or _id_of(args.file)
+        _record(parts, id, fabric)
         print(f"recorded as {id}")
     return 0
 
