@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import time as Time
 from datetime import timedelta
 from functools import cached_property
@@ -21,7 +22,7 @@ from oslo_config import cfg
 from sqlalchemy import Engine
 
 from laas_service import conf
-from laas_service.adapters import messaging, nova, process_names, service_rest
+from laas_service.adapters import ironic, messaging, nova, process_names, service_rest
 from laas_service.adapters.agent_switches import AgentSubnetManager
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import backup, restore, schema, soundness
@@ -68,7 +69,7 @@ from laas_service.app.worker.worker import Worker
 from laas_service.conf import opensm_site
 from laas_service.conf.database import engine_options
 from laas_service.domain.admission.queue import Discipline, Order, Shadow
-from laas_service.domain.compute_hosts import HostRules
+from laas_service.domain.compute_hosts import MISSING, HostRules
 from laas_service.domain.constraints import ContentionFree
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.counters import CounterRules, Tolerance, thresholds_from
@@ -217,9 +218,21 @@ class Parts:
         options = self._conf.compute
         if options.kind == "nova":
             return nova.connect(self._conf, self.watchdog.beat)
+        if options.kind == "ironic":
+            return ironic.connect(self._conf, self._host_guids, self.watchdog.beat)
         return DirectoryCompute(
             Path(options.directory), pool=options.pool, sentinel=options.sentinel
         )
+
+    def _host_guids(self) -> dict[str, set[int]]:
+        """The port GUIDs of every host, by its name."""
+        found: dict[str, set[int]] = {}
+        for fabric in self.store.fabrics():
+            names = fabric.inventory.host_names
+            for endpoint in fabric.inventory.endpoints:
+                if endpoint.host is not None:
+                    found.setdefault(names[endpoint.host], set()).add(endpoint.guid)
+        return found
 
     @property
     def services(self) -> frozenset[int]:
@@ -296,16 +309,17 @@ class Parts:
 
     @cached_property
     def projects(self) -> Projects:
-        """Keystone, where the login of [nova] comes from a Keystone with a catalog."""
-        if self._conf.compute.kind != "nova":
+        """Keystone, where the login of [nova] or [ironic] comes from a Keystone with a catalog."""
+        group = self._conf.compute.kind
+        if group not in ("nova", "ironic"):
             return NoProjects()
-        auth = loading.load_auth_from_conf_options(self._conf, "nova")
+        auth = loading.load_auth_from_conf_options(self._conf, group)
         if not isinstance(auth, BaseIdentityPlugin):
             return NoProjects()
-        options = self._conf.nova
+        options = self._conf[group]
         return KeystoneProjects(
             Adapter(
-                loading.load_session_from_conf_options(self._conf, "nova"),
+                loading.load_session_from_conf_options(self._conf, group),
                 auth=auth,
                 service_type="identity",
                 interface=options.valid_interfaces,
@@ -685,6 +699,8 @@ def fault_rules(options: cfg.ConfigOpts.GroupAttr) -> Rules:
 def host_rules(options: cfg.ConfigOpts.GroupAttr) -> LookRules:
     """How [compute] has hosts observed."""
     withholding = HostRules(options.hold_down, options.outage_share, options.reap_interval)
+    if options.kind == "ironic":
+        withholding = replace(withholding, unknown=MISSING, away="Ironic did not know its node")
     return LookRules(options.state_interval, options.stop_strangers, withholding)
 
 

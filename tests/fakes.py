@@ -134,7 +134,7 @@ class FakeCompute:
             self.fenced.add(allocation_id)
         self.faults.end("fence")
 
-    def take_back(self, handover: Handover) -> None:
+    def take_back(self, handover: Handover, *, force: bool = False) -> None:
         self.faults.begin("take_back", handover.allocation_id)
         busy = [host for host in handover.hosts if host in self.servers]
         if busy:

@@ -157,8 +157,11 @@ class DirectoryCompute:
             step = replace(_step(state, f"fence-{id}", lines), id=id, moves=state.moves.get(id))
             self._journal.append(replace(step, tenant=replace(present, fenced=True)))
 
-    def take_back(self, handover: Handover) -> None:
-        """Write the commands that empty and delete the aggregate, if there is one."""
+    def take_back(self, handover: Handover, *, force: bool = False) -> None:
+        """Write the commands that empty and delete the aggregate, if there is one.
+
+        They are the same with ``force``.
+        """
         id = _checked_id(handover.allocation_id)
         self.fence(id)
         with self._journal.held() as state:

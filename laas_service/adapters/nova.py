@@ -691,11 +691,11 @@ class NovaCompute:
             if present is not None:
                 self._close(present)
 
-    def take_back(self, handover: Handover) -> None:
+    def take_back(self, handover: Handover, *, force: bool = False) -> None:
         """See ``Compute.take_back``. Closes the hosts first; then only the pool holds them.
 
         Servers of any project on the aggregate's hosts prevent it, and so do servers of the
-        allocation's project on other hosts of the handover.
+        allocation's project on other hosts of the handover, also with ``force``.
         """
         with self._writing:
             self._begin()

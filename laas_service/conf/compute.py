@@ -14,11 +14,13 @@ OPTIONS: list[Any] = [
         choices=[
             ("directory", "write the openstack commands for a person to read and run"),
             ("nova", "drive Nova's host aggregates and check them against placement"),
+            ("ironic", "lease Ironic's nodes, where no Nova deploys them"),
         ],
         help="""
 How hosts are handed over to tenants.
 
-Choose nova in a cloud, and fill in [nova]. With directory, a step counts as done as soon
+Choose nova in a cloud, and fill in [nova]. Choose ironic where projects deploy the nodes of Ironic
+themselves, and fill in [ironic]. With directory, a step counts as done as soon
 as its commands are written; the service does not check that somebody ran them.
 """,
     ),
@@ -43,7 +45,8 @@ second pool, and the hosts stay in both.
         default="laas-nobody",
         regex="^[^,]{1,255}$",
         help="""
-Value of filter_tenant_id that stands for no project. It must not be the id of a project.
+Value of filter_tenant_id, or lessee of a free node, that stands for no project. It must not be the
+id of a project. With kind = ironic change it only before the first start.
 """,
     ),
     cfg.FloatOpt(
@@ -56,7 +59,7 @@ Seconds between two looks at the compute hosts and their servers.
 
 A look finds servers of other projects on hosts of an allocation, however they came there. It
 takes one list of Nova's hypervisors with their servers (about 10 ms of Nova's time for each
-host), and never more than half of the worker's time.
+host), or of Ironic's nodes, and never more than half of the worker's time.
 """,
     ),
     cfg.FloatOpt(
@@ -65,9 +68,11 @@ host), and never more than half of the worker's time.
         min=0.0,
         mutable=True,
         help="""
-Seconds that a host is disabled, down or unknown in Nova before no new owner gets it.
+Seconds that a host is disabled, down or unknown in Nova, or not free or unknown in Ironic, before
+no new owner gets it.
 
-It is given back as soon as it is enabled and up again. Raise this if computes restart often.
+It is given back as soon as it is enabled and up, or available in Ironic, again. Raise this
+if computes restart often.
 """,
     ),
     cfg.FloatOpt(
@@ -77,7 +82,7 @@ It is given back as soon as it is enabled and up again. Raise this if computes r
         max=1.0,
         mutable=True,
         help="""
-The share of a fabric's hosts that may become down or unknown in Nova at once.
+The share of a fabric's hosts that may become down or unknown in Nova or Ironic at once.
 
 Beyond it something else has failed, such as Nova's message broker: no further host is withheld,
 and one alarm is told. Lower it where one broker serves a part of the hosts only.

@@ -2,11 +2,11 @@
 
 """Which hosts are withheld from new owners for what compute shows of them; pure.
 
-A host that compute does not know, or that is disabled or down there, or runs a server that may
-not be on it, is withheld once that has lasted for a hold-down, and given back as soon as it is
-over. A server that vanishes from a host whose compute service is not up may still run there, and so
-may one that nobody has seen on a host that its owner leaves meanwhile: such a host is quarantined
-until somebody says that it is empty.
+A host that compute does not know, or that is disabled or down or not free there, or runs a server
+that may not be on it, is withheld once that has lasted for a hold-down, and given back as soon as
+it is over. A server that vanishes from a host whose compute service is not up may still run there,
+and so may one that nobody has seen on a host that its owner leaves meanwhile: such a host is
+quarantined until somebody says that it is empty.
 """
 
 import enum
@@ -24,22 +24,32 @@ SHORT = 8
 class HostRules:
     """Seconds that a problem lasts before its host is withheld; the share (0 to 1) of hosts that
     may newly be down or unknown at once, beyond which none is; and the longest time in seconds
-    after which a returned compute service has removed deleted servers, 0 if it does not."""
+    after which a returned compute service has removed deleted servers, 0 if it does not.
+
+    ``unknown`` is what is told of a host that compute does not know, ``away`` what is told of the
+    time in which a host was down or unknown.
+    """
 
     hold_down: float = 120.0
     outage_share: float = 0.5
     reap_interval: float = 0.0
+    unknown: str = "unknown in Nova"
+    away: str = "nova-compute was not up"
 
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """What compute shows of a host; ``strangers`` names servers that may not be on it."""
+    """What compute shows of a host; ``strangers`` names servers that may not be on it.
+
+    ``unfit``: why no new owner may get an Ironic node in its state; empty if one may.
+    """
 
     up: bool = True
     enabled: bool = True
     reason: str = ""
     servers: frozenset[str] = frozenset()
     strangers: str = ""
+    unfit: str = ""
 
     @property
     def problem(self) -> str:
@@ -48,12 +58,16 @@ class HostView:
             return "down in Nova"
         if not self.enabled:
             return f"{DISABLED}{': ' if self.reason else ''}{self.reason}"
+        if self.unfit:
+            return f"{UNFIT}: {self.unfit}"
         return self.strangers
 
 
 UNKNOWN = "unknown in Nova"
 DOWN = "down in Nova"
 DISABLED = "disabled in Nova"
+MISSING = "unknown in Ironic"
+UNFIT = "not free in Ironic"
 
 
 class Cause(enum.Enum):
@@ -62,6 +76,8 @@ class Cause(enum.Enum):
     UNKNOWN = UNKNOWN
     DOWN = DOWN
     DISABLED = DISABLED
+    MISSING = MISSING
+    UNFIT = UNFIT
     QUARANTINED = "quarantined"
     OCCUPIED = "occupied"
     """A server runs there that may not; the reason names it."""
@@ -156,33 +172,33 @@ def judge(
     }
     not_up = frozenset(name for name in names if name not in seen or not seen[name].up)
     problems = {
-        name: seen[name].problem if name in seen else UNKNOWN
+        name: seen[name].problem if name in seen else rules.unknown
         for name in names
         if name not in seen or seen[name].problem
     }
     away = [
         name
         for name, problem in problems.items()
-        if problem in (UNKNOWN, DOWN) and not _is_withheld(memory, name)
+        if problem in (rules.unknown, DOWN) and not _is_withheld(memory, name)
     ]
     outage = len(away) > rules.outage_share * len(names)
     troubles = {}
     for name, problem in problems.items():
         before = memory.troubles.get(name)
         since = before.since if before else now
-        due = now - since >= rules.hold_down and not (outage and problem in (UNKNOWN, DOWN))
+        due = now - since >= rules.hold_down and not (outage and problem in (rules.unknown, DOWN))
         troubles[name] = Trouble(problem, since, due or _is_withheld(memory, name))
     alarm = memory.alarm
     if outage:
         alarm = alarm or (
-            f"{len(away)} of {len(names)} hosts are down or unknown in Nova, so none of them is "
+            f"{len(away)} of {len(names)} hosts are down or {rules.unknown}, so none of them is "
             f"withheld: {listed(sorted(away))}"
         )
     else:
         alarm = None
     quarantine = _quarantine(memory, servers, not_up, now, rules)
     for name in not_up.intersection(left) - quarantine.keys():
-        quarantine[name] = Quarantine("its owner left while nova-compute was not up", now)
+        quarantine[name] = Quarantine(f"its owner left while {rules.away}", now)
     return HostMemory(troubles, quarantine, servers, not_up, alarm)
 
 
@@ -207,7 +223,7 @@ def _quarantine(
     for name, before in memory.servers.items():
         vanished = before - servers.get(name, frozenset())
         if vanished and (name in not_up or name in memory.not_up):
-            why = f"server {listed(sorted(vanished))} vanished while nova-compute was not up"
+            why = f"server {listed(sorted(vanished))} vanished while {rules.away}"
             returned = None if name in not_up else now
             found[name] = Quarantine(why, now, returned)
     return found

@@ -47,13 +47,15 @@ class ComputeHost:
     """A host as compute knows it.
 
     ``up``: its compute service reports. ``enabled``: it may get servers; ``reason`` is why an
-    administrator disabled it, empty if nobody said.
+    administrator disabled it, empty if nobody said. ``unfit``: why no new owner may get a host
+    that has no compute service, as the state of an Ironic node; empty if one may.
     """
 
     up: bool = True
     enabled: bool = True
     reason: str = ""
     servers: tuple[Occupant, ...] = ()
+    unfit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +168,11 @@ class Compute(Protocol):
         Nothing happens if the allocation is not handed over.
         """
 
-    def take_back(self, handover: Handover) -> None:
+    def take_back(self, handover: Handover, *, force: bool = False) -> None:
         """Delete the aggregate; returns when nothing of the allocation is left (``occupants``).
 
         The allocation may be handed over in part, or not at all. ``HostsBusy`` if servers
-        still run there.
+        still run there. With ``force`` an adapter that can asks for their end first.
         """
 
     def handed_over(self) -> Mapping[str, Handover]:

@@ -507,7 +507,7 @@ class Converger:
         begun = self._clock()
         if record.force and not record.container:
             handover = handover_of(self._store.fabric(record.fabric), record)
-            self._effect("take back", lambda: self._compute.take_back(handover))
+            self._effect("take back", lambda: self._compute.take_back(handover, force=True))
         nova = self._clock() - begun
         if not record.container:
             emptied = self._now() if record.force else record.updated_at

@@ -280,7 +280,7 @@ def _view(state: ComputeHost, owner: AllocationRecord | None) -> HostView:
         or (owner.state is State.ALLOCATING and server.project_id != owner.project_id)
     ]
     servers = frozenset(server.consumer for server in state.servers)
-    return HostView(state.up, state.enabled, state.reason, servers, listed(strangers))
+    return HostView(state.up, state.enabled, state.reason, servers, listed(strangers), state.unfit)
 
 
 def _is_leaving(record: AllocationRecord) -> bool:

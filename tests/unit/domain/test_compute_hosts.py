@@ -7,6 +7,8 @@ import json
 import pytest
 
 from laas_service.domain.compute_hosts import (
+    MISSING,
+    Cause,
     HostMemory,
     HostRules,
     HostView,
@@ -41,6 +43,7 @@ def after(*looks, rules=RULES):
         (HostView(enabled=False, reason="memory"), "disabled in Nova: memory"),
         (HostView(enabled=False), "disabled in Nova"),
         (HostView(strangers="server x runs there"), "server x runs there"),
+        (HostView(unfit="cleaning"), "not free in Ironic: cleaning"),
         (None, "unknown in Nova"),
     ],
 )
@@ -69,6 +72,24 @@ def test_an_outage_withholds_nobody_and_is_one_alarm():
     assert memory.alarm is not None
     assert memory.alarm.startswith("6 of 10 hosts are down or unknown in Nova")
     assert judge(memory, NAMES, views(), 901.0, RULES) == HostMemory()
+
+
+def test_nodes_are_told_in_terms_of_ironic():
+    rules = HostRules(0.0, 0.5, unknown=MISSING, away="Ironic did not know its node")
+    deployed = views(n2=HostView(servers=frozenset({"instance"})))
+    seen = views(n0=HostView(unfit="in maintenance"))
+    del seen["n1"], seen["n2"]
+    memory = after((0.0, deployed), (1.0, seen), rules=rules)
+    assert {name: why for name, (_, why) in memory.withheld().items()} == {
+        "n0": "not free in Ironic: in maintenance",
+        "n1": "unknown in Ironic",
+        "n2": "quarantined: server instance vanished while Ironic did not know its node",
+    }
+    causes = {cause: names for cause, names in memory.withheld_by_cause().items() if names}
+    assert causes == {Cause.UNFIT: ["n0"], Cause.MISSING: ["n1"], Cause.QUARANTINED: ["n2"]}
+    memory = after((0.0, {}), rules=rules)
+    assert memory.alarm is not None
+    assert memory.alarm.startswith("10 of 10 hosts are down or unknown in Ironic")
 
 
 def test_disabled_hosts_are_no_outage():

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Fixtures: one real Ironic and its Keystone for all tests here, users, and our adapter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from keystoneauth1.adapter import Adapter
+from oslo_config import cfg
+
+from laas_service import conf as options
+from laas_service.adapters.ironic import IronicCompute
+from laas_service.wiring import Parts
+from tests.servers.ironic import Ironic
+from tests.servers.keystone import Keystone
+
+HOSTS = ["n1", "n2", "n3", "n4"]
+
+
+@pytest.fixture(scope="session")
+def keystone(tmp_path_factory):
+    with Keystone(tmp_path_factory.mktemp("keystone")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def clean_ironic(keystone, tmp_path_factory):
+    with Ironic(tmp_path_factory.mktemp("ironic"), keystone) as running:
+        keystone.endpoint("baremetal", running.url)
+        keystone.user("laas", {keystone.project("service"): ["service"]})
+        yield running
+
+
+@pytest.fixture
+def ironic(clean_ironic):
+    yield clean_ironic
+    clean_ironic.forget()
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A project with a user of role manager, and one of role member."""
+
+    id: str
+    manager: Adapter
+    member: Adapter
+
+
+@pytest.fixture(scope="session")
+def tenants(keystone, clean_ironic):
+    """Projects by name."""
+    made = {}
+    for name in ("red", "blue"):
+        project = keystone.project(name)
+        clients = []
+        for role in ("manager", "member"):
+            user = f"{name}-{role}"
+            roles = {"manager": ["manager", "member", "reader"], "member": ["member", "reader"]}
+            keystone.user(user, {project: roles[role]})
+            clients.append(clean_ironic.client(keystone.session(user, project=name)))
+        made[name] = Tenant(project, *clients)
+    return made
+
+
+@pytest.fixture(scope="session")
+def red(tenants):
+    return tenants["red"]
+
+
+@pytest.fixture(scope="session")
+def blue(tenants):
+    return tenants["blue"]
+
+
+@dataclass(frozen=True)
+class Configured:
+    """Makes our parts on a directory, with the login of a user of the project ``service``."""
+
+    keystone: Keystone
+    directory: Path
+
+    def parts(self, user: str = "laas", at=lambda step: None) -> Parts:
+        login = self.keystone.options(user, "service")
+        file = self.directory / f"{user}.conf"
+        file.write_text(
+            "\n".join(
+                [
+                    "[DEFAULT]",
+                    f"state_dir = {self.directory}",
+                    *("[api]", "enabled_policies = jigsaw"),
+                    *("[worker]", "retry_first = 0.01", "retry_last = 0.1"),
+                    *("[compute]", "kind = ironic", "hold_down = 0"),
+                    "[ironic]",
+                    *(f"{name} = {value}" for name, value in login.items()),
+                ]
+            )
+        )
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        conf(["--config-file", str(file)], project="laas")
+        return Parts(conf, at=at)
+
+
+@pytest.fixture
+def configured(keystone, clean_ironic, tmp_path):
+    made = Configured(keystone, tmp_path)
+    made.parts().upgrade_database()
+    return made
+
+
+@pytest.fixture
+def compute(configured) -> IronicCompute:
+    made = configured.parts().compute
+    assert isinstance(made, IronicCompute)
+    return made

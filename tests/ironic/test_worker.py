@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The worker with the real Ironic: killed after every change of a node, drift, withheld nodes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.adapters.ironic import Cloud
+from laas_service.app.lifecycle import State
+from laas_service.app.records import AllocationRecord, Caller
+from laas_service.app.requests import AllocationRequest
+from laas_service.domain.allocation import NoFit
+from tests.functional.test_crash import converge
+from tests.waiting import eventually
+
+NOBODY = "laas-nobody"
+OPERATOR = Caller("ops", "operator", admin=True, request_id="test")
+
+
+class Site:
+    """A fabric of four hosts, each an Ironic node of its name."""
+
+    def __init__(self, configured, ironic, project):
+        self.configured = configured
+        self.ironic = ironic
+        self.project = project
+        made = generate(Description(xgft="2;2,2;1,2"))
+        self.hosts = sorted(made.inventory.host_names)
+        ironic.enroll(*self.hosts)
+        self.parts = configured.parts()
+        self.parts.store.add_fabric("f", made.topology, made.inventory)
+
+    def allocate(self, hosts=2):
+        request = AllocationRequest(name="a", hosts=hosts, project_id=self.project)
+        return self.parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, request)
+
+    def release(self, id, *, force=False):
+        self.parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, id, force=force)
+
+    def becomes(self, id, state):
+        """Converge, each time as after a start, until an allocation is in a state."""
+
+        def look():
+            self.converge()
+            return self.parts.store.allocation(id).state is state
+
+        eventually(look, lambda: str(self.parts.store.allocation(id)))
+
+    def active(self, hosts=2):
+        record = self.allocate(hosts)
+        assert isinstance(record, AllocationRecord), record
+        self.becomes(record.id, State.ACTIVE)
+        return record.id
+
+    def mine(self, id):
+        fabric, record = self.parts.store.fabric("f"), self.parts.store.allocation(id)
+        assert record.placed is not None
+        names = fabric.inventory.host_names
+        return sorted(names[host] for host in record.placed.hosts(fabric.topology))
+
+    def leases(self):
+        return {host: self.ironic.node(host)["lessee"] for host in self.hosts}
+
+    def expected(self, mine=()):
+        return {host: self.project if host in mine else NOBODY for host in self.hosts}
+
+    def converge(self):
+        """Converge in a process of its own, whose lease ends with it."""
+        assert not self.converges_until_killed(0)
+
+    def converges_until_killed(self, change):
+        """Converge in a process that kills itself after this change of a node; if it did."""
+        process = multiprocessing.get_context("fork").Process(target=self._die, args=(change,))
+        process.start()
+        process.join(600)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        return process.exitcode != 0
+
+    def _die(self, change):
+        count = 0
+        write = Cloud._write
+
+        def counted(*args):
+            nonlocal count
+            answer = write(*args)
+            count += 1
+            if count == change:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return answer
+
+        Cloud._write = counted  # type: ignore[method-assign]
+        converge(self.configured.parts())
+
+
+@pytest.fixture
+def site(configured, ironic, red):
+    made = Site(configured, ironic, red.id)
+    made.converge()
+    assert made.leases() == made.expected()
+    return made
+
+
+def test_a_worker_that_is_killed_after_any_change_of_a_node(site, red):
+    changes = 0
+    died = {"allocate": True, "release": True}
+    while any(died.values()):
+        changes += 1
+        record = site.allocate()
+        if died["allocate"]:
+            died["allocate"] = site.converges_until_killed(changes)
+        site.becomes(record.id, State.ACTIVE)
+        mine = site.mine(record.id)
+        assert site.leases() == site.expected(mine)
+        site.ironic.deploy(red.manager, mine[0])
+        site.release(record.id, force=True)
+        died["release"] = site.converges_until_killed(changes)
+        site.becomes(record.id, State.RELEASED)
+        assert site.leases() == site.expected()
+        assert {site.ironic.node(host)["provision_state"] for host in mine} == {"available"}
+    assert changes > 5, "fence, lease, undeploy and two nodes taken back are changes"
+
+
+def test_a_release_waits_for_its_owner(site, red):
+    id = site.active()
+    mine = site.mine(id)
+    site.ironic.deploy(red.manager, mine[0])
+    with pytest.raises(Exception, match=f"servers still run on {mine[0]}"):
+        site.release(id)
+    site.ironic.undeploy(red.manager, mine[0])
+    site.release(id)
+    site.becomes(id, State.RELEASED)
+    assert site.leases() == site.expected()
+
+
+def test_leases_changed_by_hand_are_repaired_and_told(site, blue):
+    id = site.active()
+    mine = site.mine(id)
+    (free, *_) = sorted(set(site.hosts) - set(mine))
+    converger = site.configured.parts()._converger(site.parts.store, "f", lambda: None)
+    assert converger.check_drift() == []
+    site.ironic.patch(mine[0], lessee=blue.id)
+    site.ironic.patch(free, lessee=blue.id)
+    findings = converger.check_drift()
+    assert [text for text in findings if "repaired" in text and blue.id in text]
+    assert [text for text in findings if "no longer in the pool" in text and free in text]
+    assert site.leases() == site.expected(mine)
+    assert converger.check_drift() == []
+
+
+def test_a_node_in_maintenance_is_withheld_with_its_reason(site):
+    host = site.hosts[0]
+    site.ironic.admin.put(f"/v1/nodes/{host}/maintenance", json={"reason": "bad DIMM"})
+    site.converge()
+    withheld = site.parts.store.host_memory("f").withheld()
+    assert {name: why for name, (_, why) in withheld.items()} == {
+        host: "not free in Ironic: in maintenance: bad DIMM"
+    }
+    refusal = site.allocate(hosts=4)
+    assert isinstance(refusal, NoFit)
+    assert f"withheld hosts: {host} (not free in Ironic: in maintenance: bad DIMM)" in str(
+        refusal.detail
+    )
+    assert host not in site.mine(site.active(hosts=2))
+    site.ironic.admin.delete(f"/v1/nodes/{host}/maintenance")
+    site.converge()
+    assert site.parts.store.host_memory("f").withheld() == {}
