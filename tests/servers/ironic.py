@@ -90,7 +90,7 @@ class Ironic:
         directory: Path,
         keystone: Keystone,
         *,
-        cleaning: int = 2,
+        cleaning: int = 1,
         python: str = sys.executable,
     ) -> None:
         self._directory = directory
