@@ -15,7 +15,10 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 
 from laas_service.adapters import nova
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.ports.compute import Handover
+from laas_service.app.records import Caller
+from laas_service.app.requests import AllocationRequest
 from laas_service.conf import register_opts
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring import Parts
@@ -92,7 +95,17 @@ def made(keystone, tmp_path, monkeypatch):
         file = tmp_path / "laas.conf"
         file.write_text(
             "\n".join(
-                ["[compute]", "kind = nova", "[nova]", *lines, "[placement]", region, placement]
+                [
+                    "[DEFAULT]",
+                    f"state_dir = {tmp_path}",
+                    "[compute]",
+                    "kind = nova",
+                    "[nova]",
+                    *lines,
+                    "[placement]",
+                    region,
+                    placement,
+                ]
             )
         )
         conf = cfg.ConfigOpts()
@@ -299,3 +312,17 @@ def test_a_project_must_exist_and_be_enabled_with_its_domain(made, keystone, reg
     assert made(**keystone.options("powerless", "service")).projects.check(green) is False
     with pytest.raises(Unavailable, match="Keystone did not tell"):
         made(valid_interfaces="public", region_name="NovaEast").projects.check(green)
+
+
+def test_an_allocation_for_a_project_that_does_not_exist_is_refused(made, keystone, regions):
+    """The use cases of a process ask the Keystone of [nova], as it is configured."""
+    keystone.endpoint("identity", keystone.url, region="NovaNorth", interface="internal")
+    parts = made()
+    parts.upgrade_database()
+    tree = generate(Description(xgft="2;3,2;1,3"))
+    parts.store.add_fabric("f", tree.topology, tree.inventory)
+    allocations = parts.use_cases(wake=lambda: None).allocations
+    caller = Caller("ops", "operator", admin=True, request_id="request")
+    asked = AllocationRequest(name="x", hosts=1, project_id="0" * 32)
+    with pytest.raises(InvalidInput, match="Keystone has no such project"):
+        allocations.allocate(caller, asked)

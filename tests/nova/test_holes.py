@@ -286,6 +286,32 @@ class TestForeignAggregateWithOurKey:
         assert f"{KEY}_extra" not in ours.admin.aggregates.get(aggregate.id).metadata
 
 
+class TestStrangerNamedByAnAggregate:
+    """Nova's pre-filter confines a project that an aggregate names, by whatever key, to its hosts.
+
+    n6 is an ordinary host.
+    """
+
+    def test_naive(self, lab):
+        lab.nova.filter_with(cloud.STOCK, pre_filter=True)
+        lab.isolate(RED, "n1", name="red")
+        lab.isolate(BLUE, "n1", name="blue", key=f"{KEY}_extra")
+        assert lab.boot(BLUE, times=2, flavor=FULL) == ["n1"], "the other hosts are free"
+
+    def test_ours(self, lab):
+        """Named on owned hosts it gets no host, until the service restores the aggregate."""
+        lab.nova.filter_with(cloud.OURS)
+        lab.compute.pool(HOSTS[:5])
+        lab.hand_over(A1)
+        assert lab.boot(BLUE) == ["n6"]
+        (aggregate,) = [a for a in lab.admin.aggregates.list() if a.name == "laas-a1"]
+        lab.admin.aggregates.set_metadata(aggregate, {f"{KEY}_extra": BLUE})
+        lab.nova.scheduler_knows()
+        assert lab.boot(BLUE) == []
+        lab.hand_over(A1)
+        assert lab.boot(BLUE) == ["n6"]
+
+
 class TestEditedAggregate:
     """An owner's aggregate is edited to name another project, which starts a server there."""
 
@@ -1112,6 +1138,17 @@ class TestDeafScheduler:
             service.rounds(lambda: service.state(record) is State.RELEASED, "it ends")
             ours.nova.scheduler_knows()
             assert ours.boot(RED, times=2) == []
+
+    def test_a_former_owner_with_a_forged_hint(self, ours):
+        """Only our filter reads the database then; the deaf scheduler knows RED as the owner."""
+        former, present = Handover("a1", RED, tuple(HOSTS)), Handover("a2", BLUE, tuple(HOSTS))
+        ours.hand_over(former)
+        with ours.nova.deaf_scheduler():
+            ours.compute.take_back(former)
+            ours.hand_over(present)
+            with TestForgedRebuild.forged():
+                assert ours.boot(RED, times=2) == []
+                assert len(ours.boot(BLUE, times=2)) == 2
 
 
 class TestNovaTimesOut:

@@ -110,6 +110,8 @@ class RandomStory:
         """Hosts of an edit by hand that nobody has repaired: no promise to their owner."""
         self.opened: set[str] = set()
         """Free hosts that an edit by hand has opened to everybody."""
+        self.confined: set[str] = set()
+        """Strangers whom an edit by hand names: Nova's pre-filter sends them to its hosts alone."""
         self.extra: list[object] = []
         """Aggregates that were made by hand."""
         self.nova.filter_with(cloud.OURS)
@@ -155,6 +157,7 @@ class RandomStory:
         return act
 
     def event(self, act):
+        self.last = act.__name__
         self.counts[act.__name__] += 1
         act()
 
@@ -227,6 +230,8 @@ class RandomStory:
             kinds = ["key", "foreign", "left", "joined", "mark", "owner"]
             kind = self.rng.choice(kinds)
             self.counts[f"edit: {kind}"] += 1
+            if kind in ("key", "foreign"):
+                self.confined.add(stranger)
             if kind == "key":
                 calls.set_metadata(aggregate, {f"{KEY}_more": stranger})
             elif kind == "foreign":
@@ -272,10 +277,9 @@ class RandomStory:
             free = boot.usable - full
             if host is None and free:
                 self.counts["wrongly refused"] += 1
-                fault = getattr(self.admin.servers.get(boot.id), "fault", {})
                 self.problems.append(
-                    f"a server of project {boot.project} is refused, but {sorted(free)} are free: "
-                    f"{fault.get('message')}"
+                    f"a server of project {boot.project} is refused, but {sorted(free)} are free; "
+                    f"{self.named(boot.project)} name it; the last event was {self.last}"
                 )
 
     def ask_for_server(self):
@@ -287,7 +291,8 @@ class RandomStory:
             if self.rng.random() < 0.3:
                 hints["laas:allocation"] = record.id
         else:
-            project, usable = self.rng.choice(STRANGERS), self.usable_by(None)
+            project = self.rng.choice(STRANGERS)
+            usable = frozenset() if project in self.confined else self.usable_by(None)
             if active and self.rng.random() < 0.2:
                 hints["laas:allocation"] = self.rng.choice(active).id
                 usable = frozenset()
@@ -304,6 +309,10 @@ class RandomStory:
         hosts = self.service.hosts(record) if record else set(ORDINARY)
         closed = self.parts.compute.observed().closed
         return frozenset(hosts - self.down - self.drained - self.edited - closed)
+
+    def named(self, project):
+        """The aggregates that name a project."""
+        return [a.name for a in self.admin.aggregates.list() if project in a.metadata.values()]
 
     def delete(self, project):
         self.nova.delete_servers({"project_id": project})
@@ -353,6 +362,7 @@ class RandomStory:
 
         self.service.rounds(done, lambda: f"the worker comes to rest: {self.said()}")
         self.edited.clear()
+        self.confined.clear()
         self.nova.scheduler_knows()
 
     def is_repaired(self):
