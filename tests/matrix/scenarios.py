@@ -128,7 +128,6 @@ SCENARIOS = {
             "consents",
             _evacuate,
             "active",
-            listed=False,
             prepare=_boot,
         ),
         Scenario("rescue", "", "consents", _replace_host, "active", listed=False, prepare=_die),
