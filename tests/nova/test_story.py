@@ -126,8 +126,11 @@ def site_on(kind, url, net, rest):
 
 
 @contextmanager
-def laas(url, net, directory):
-    """Run our service with that Nova and that fabric; yield its URL once routes are confirmed."""
+def laas(url, net, directory, settings=""):
+    """Run our service with that Nova and that fabric; yield its URL once routes are confirmed.
+
+    ``settings`` are further sections of its configuration.
+    """
     config, cables = directory / "laas.conf", directory / "fabric.ibnetdiscover"
     port = free_port()
     config.write_text(
@@ -137,7 +140,7 @@ def laas(url, net, directory):
         f"[nova]\nauth_type = admin_token\nendpoint = {url}/compute/v2.1\ntoken = service:admin\n"
         f"[placement]\nauth_section = nova\nendpoint_override = {url}/placement\n"
         "[worker]\npoll_interval = 0.2\nretry_first = 0.2\nretry_last = 2\n"
-        f"[opensm]\n{net.options()}"
+        f"[opensm]\n{net.options()}{settings}"
     )
     cables.write_text(net.cable_list())
     run("manage", config, "db", "upgrade")
