@@ -716,7 +716,7 @@ def test_from_error_it_goes_on_where_it_was(store):
     world.active("a", 0)
     world.release("a")
 
-    def poison(handover):
+    def poison(handover, *, force=False):
         raise ZeroDivisionError("a bug")
 
     world.compute.take_back = poison  # type: ignore[method-assign]
