@@ -377,7 +377,7 @@ def test_a_certificate_logs_in_and_an_unknown_authority_is_refused(tmp_path, rec
 def test_a_new_token_is_used_at_once(site, tmp_path, port, record):
     port.publish(record.state)
     site.ufm.tokens.clear()
-    with pytest.raises(Unavailable, match="refuses the login"):
+    with pytest.raises(Unavailable, match=r"refuses GET .*check \[ufm\] token_file"):
         port.applied("tiny")
     (tmp_path / "ufm-token").write_text(site.token())
     assert port.applied("tiny") == confirmed(7)

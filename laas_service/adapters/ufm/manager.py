@@ -73,7 +73,7 @@ def changes(
 
 @dataclass(frozen=True, slots=True)
 class UfmRules:
-    """What is the service's own in a UFM.
+    """The fabric and the partitions of a UFM that belong to the service.
 
     ``pkeys`` are the keys that nobody else gives to ports; whatever else is in them is removed.
     """
@@ -90,8 +90,8 @@ class UfmSubnetManager:
     A generation is confirmed if UFM's own answer lists exactly the tenants' ports in our keys,
     and the files of the generation are current. A membership that was withdrawn cannot come
     back by a late round: before each change the generation is compared with the recorded one,
-    and an older one changes nothing. What another writer, or a request that UFM carries out
-    late, brings back is seen by the next look.
+    and an older one changes nothing. The next look sees what another writer brings back, or a
+    request that UFM carries out late.
     """
 
     confirmed_by = ConfirmedBy.UFM
@@ -117,7 +117,7 @@ class UfmSubnetManager:
         Raises:
             Conflict, LimitExceeded: see ``opensm_writer.publish.publish_set``; Conflict also if
                 a newer generation is recorded, or a tenant has a key outside of ours.
-            Unavailable: UFM. What is changed stays; another try changes the rest.
+            Unavailable: UFM fails; what is changed stays, and another try changes the rest.
         """
         self._check_fabric(state.fabric)
         self._check_newest(state)

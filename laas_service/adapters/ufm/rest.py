@@ -229,7 +229,8 @@ class UfmRest:
             raise Unavailable(f"{self._name} cannot be asked: a header is malformed") from None
         status = answer.status_code
         if status in (401, 403):
-            raise Unavailable(f"{self._name} refuses the login or the right ({status}) to {path}")
+            fix = "check [ufm] token_file or cert_file, and the rights of their user"
+            raise Unavailable(f"{self._name} refuses {method} {path} ({status}); {fix}")
         if status == 429:
             after = printable(str(answer.headers.get("Retry-After", "?"))[:20])
             raise Unavailable(f"{self._name} has too many requests; it says: after {after} s")

@@ -321,8 +321,8 @@ class Converger:
             return self._next_action(record) is not Action.PUBLISH
         except LeaseLost:
             raise
-        except LaasError:
-            return True  # its step meets the error again, and deals with it
+        except Exception:  # its step meets the error again, and deals with it
+            return True
 
     def _within(self, seconds: float, items: Iterable[T]) -> Iterator[T]:
         """The first item, and those that are asked for within so many seconds from now."""

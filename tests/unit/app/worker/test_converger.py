@@ -700,6 +700,30 @@ def test_a_poisoned_allocation_is_parked_and_the_others_go_on(store):
     assert world.converger.run_once() == 0
 
 
+def test_a_fault_of_ours_with_one_allocation_holds_up_no_other(store, monkeypatch):
+    """Also where it shows before the allocation has its turn."""
+    world, read = World(store), list[str]()
+    allocation, host_memory = store.allocation, store.host_memory
+
+    def noted(id: str) -> AllocationRecord:
+        read[:] = [id]
+        record: AllocationRecord = allocation(id)
+        return record
+
+    def poisoned(fabric: str):
+        if read == ["a"]:
+            raise ZeroDivisionError("a bug")
+        return host_memory(fabric)
+
+    world.allocate("a", 0)
+    world.allocate("b", 1)
+    monkeypatch.setattr(store, "allocation", noted)
+    monkeypatch.setattr(store, "host_memory", poisoned)
+    world.converger.run_once()
+    assert "unexpected ZeroDivisionError: a bug" in world.error("a")
+    assert world.state("b") is State.ACTIVE
+
+
 def test_what_is_foreseen_is_tried_for_ever(store):
     world = World(store, park_after=3)
     world.allocate("a", 0)
