@@ -80,8 +80,8 @@ def fetch_set(
 ) -> Path:
     """Make the source's set current if it passes all checks; the directory of the set.
 
-    Does nothing if the set is current and undamaged. Of ``lfts``, only tables that the current
-    set lacks are fetched. If ``wrong_lids`` gives a reason, a set without port GUIDs becomes
+    Does nothing if the set is current and undamaged. Only files that the current set lacks are
+    fetched, and of ``lfts`` only such tables. If ``wrong_lids`` gives a reason, a set without port GUIDs becomes
     current with them (``assemble``). ``keep`` is described at ``fileset.make_current``; ``known``
     and ``switches`` are described at ``validate.check``.
 
@@ -153,13 +153,18 @@ def _fetch_files(
     current: Path,
     local: Mapping[tuple[int, bytes], _LocalTable],
 ) -> None:
-    """Write the files of a set; checks the size of each, and the sha256 of all but bare tables."""
+    """Write the files of a set; checks the size of each, and the sha256 of all but bare tables.
+
+    A file of ``current`` that has the wanted sha256 is copied.
+    """
     generation = description.manifest.generation
     for name, digest in sorted(description.manifest.files.items()):
         size = description.sizes[name]
         pieces: Iterable[bytes]
         if name == TABLES:
             pieces = _tables(source, generation, _table_spans(description, local), current)
+        elif (current / name).is_file() and fileset.digest_of(current / name) == digest:
+            pieces = parse.file_pieces(current / name)
         else:
             pieces = source.contents(generation, name, 0, size)
         pieces = _of_size(pieces, name, size)

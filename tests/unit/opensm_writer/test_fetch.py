@@ -24,6 +24,7 @@ from tests.partitions import tenant
 from tests.unit.opensm_writer.states import GOLDEN, ONE, POD, WIDE, state
 
 NEVER = "0" * 64
+PKEYS = "partitions.conf"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,6 +104,24 @@ def test_only_missing_tables_are_fetched(offer, home):
     assert 0 < len(lacking) < len(offer.parts())
     assert sum(size for _, size in asked) == sum(size for size, _ in lacking)
     assert len(asked) < len(lacking)  # neighbours are fetched in one request
+
+
+@pytest.mark.parametrize("harm", [None, "damaged", "missing"])
+def test_only_files_that_the_current_set_lacks_are_fetched(offer, home, harm):
+    same = home / "current" / "guid2lid"
+    before = contents(home / "current")
+    changed = {name for name, text in offer.files.items() if before.get(Path(name)) != text}
+    if harm == "damaged":
+        same.write_bytes(same.read_bytes().replace(b"0x", b"0X", 1))
+    elif harm == "missing":
+        same.unlink()
+    directory = fetch_set(offer, home)
+    asked = {name for name, _, _ in offer.asked}
+    assert same.name not in changed != offer.files.keys()
+    assert asked == changed | ({same.name} if harm else set())
+    assert contents(directory).keys() - {Path("manifest.json")} == set(map(Path, offer.files))
+    for name, text in offer.files.items():
+        assert (directory / name).read_bytes() == text
 
 
 def contents(directory):
@@ -294,8 +313,8 @@ UNFIT = {
         "sha256 is not the one",
     ),
     "another byte": (
-        lambda o: o.files.update(guid2lid=o.files["guid2lid"].replace(b"1", b"2", 1)),
-        "guid2lid, line 1: its sha256 is not the one",
+        lambda o: o.files.update({PKEYS: o.files[PKEYS].replace(b"0x", b"0X", 1)}),
+        "partitions.conf, line 1: its sha256 is not the one",
     ),
     "no partitions": (lambda o: o.drop("partitions.conf"), "partitions.conf missing"),
     "no tables": (lambda o: o.manifest["files"].pop("lfts"), "lfts missing"),
