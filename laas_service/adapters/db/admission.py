@@ -11,10 +11,10 @@ from datetime import timedelta
 from typing import Any
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import claims, models, partition_keys, quotas
+from laas_service.adapters.db.engine import insert_rows
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
 from laas_service.adapters.db.transactions import Transactions, read_record
@@ -148,29 +148,27 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
     ) -> AllocationRecord:
         """Insert the request and its key; the fabric's row must be locked."""
         new, now = self.new, self.transactions.now()
-        session.execute(
-            insert(models.Allocation).values(
-                id=new.id,
-                fabric=new.fabric,
-                name=new.name,
-                project_id=new.project_id,
-                policy=new.policy,
-                hosts=new.hosts,
-                state=state.value,
-                version=1,
-                handed_back=False,
-                force=False,
-                failures=0,
-                constraints=new.constraints and constraints_document(new.constraints),
-                consent=consent_document(new.consent),
-                duration=new.duration,
-                parent=new.parent,
-                container=new.container,
-                created_at=now,
-                updated_at=now,
-                **columns,
-            )
-        )
+        values = {
+            "id": new.id,
+            "fabric": new.fabric,
+            "name": new.name,
+            "project_id": new.project_id,
+            "policy": new.policy,
+            "hosts": new.hosts,
+            "state": state.value,
+            "version": 1,
+            "handed_back": False,
+            "force": False,
+            "failures": 0,
+            "constraints": new.constraints and constraints_document(new.constraints),
+            "consent": consent_document(new.consent),
+            "duration": new.duration,
+            "parent": new.parent,
+            "container": new.container,
+            "created_at": now,
+            "updated_at": now,
+        }
+        insert_rows(session, models.Allocation, {**values, **columns})
         if new.idempotency_key is not None:
             self._insert_key(session)
         return self.transactions.record_event(
@@ -179,16 +177,11 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
 
     def _insert_key(self, session: Session) -> None:
         new = self.new
+        key = {"project_id": new.project_id, "key": new.idempotency_key, "allocation": new.id}
+        asked = _asked_document(new.as_asked or new)
+        documents = {"request": _request_document(new), "asked": asked}
         try:
-            session.execute(
-                insert(models.Idempotency).values(
-                    project_id=new.project_id,
-                    key=new.idempotency_key,
-                    request=_request_document(new),
-                    asked=_asked_document(new.as_asked or new),
-                    allocation=new.id,
-                )
-            )
+            insert_rows(session, models.Idempotency, {**key, **documents})
         except DBDuplicateEntry as error:
             raise ConcurrentUpdate("a request with the same key was faster") from error
 

@@ -5,10 +5,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert
+from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.engine import insert_rows
 from laas_service.adapters.db.transactions import batches
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.topology import Topology
@@ -19,8 +20,7 @@ def take(session: Session, fabric_id: str, claimed: Allocation, topology: Topolo
     owner: dict[str, Any] = {"fabric": fabric_id, "allocation": claimed.id}
     owner |= {"scope": claimed.parent or "", "parent": claimed.parent}
     for table, column, numbers in _rows(claimed, topology):
-        if numbers:
-            session.execute(insert(table), [{**owner, column: number} for number in numbers])
+        insert_rows(session, table, *({**owner, column: number} for number in numbers))
 
 
 def give_up(session: Session, freed: Allocation, topology: Topology) -> None:

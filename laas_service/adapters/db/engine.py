@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Connections and transactions, and the translation of their errors."""
+"""Connections and transactions, and the translation of their errors.
+
+SQLAlchemy takes longer to build a statement than SQLite to carry it out. So those that requests and
+steps need often are built once, as constants of their modules, with ``bindparam`` for values.
+"""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,15 +22,18 @@ from sqlalchemy import (
     CursorResult,
     Engine,
     Executable,
+    Insert,
+    Table,
     create_engine,
     event,
     func,
+    insert,
     make_url,
     select,
     text,
 )
 from sqlalchemy.exc import NoSuchModuleError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Session
 from tenacity import Retrying, wait_random_exponential
 
 from laas_service.app import retries
@@ -203,9 +211,22 @@ def retrying() -> Retrying:
     return retries.retrying(ConcurrentUpdate, attempts=ATTEMPTS, wait=PAUSE)
 
 
-def rows_changed(session: Session, step: Executable) -> int:
+@cache
+def _insertion(table: type[DeclarativeBase]) -> Insert:
+    return insert(cast("Table", table.__table__))
+
+
+def insert_rows(session: Session, table: type[DeclarativeBase], *rows: Mapping[str, Any]) -> None:
+    """Insert rows, each with the values of the same columns."""
+    if rows:
+        session.execute(_insertion(table), rows[0] if len(rows) == 1 else rows)
+
+
+def rows_changed(
+    session: Session, step: Executable, values: Mapping[str, Any] | None = None
+) -> int:
     """The number of rows that an update or a deletion matched."""
-    return cast("CursorResult[Any]", session.execute(step)).rowcount
+    return cast("CursorResult[Any]", session.execute(step, values)).rowcount
 
 
 _SAFE = {

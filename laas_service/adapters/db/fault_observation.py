@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import component_words, models
@@ -44,6 +44,13 @@ KEPT_NEWS = 100
 WITHHELD = "its switch is not confirmed, and may forward by old tables"
 """The evidence for a link that is drained by observation."""
 
+_MODE = (
+    select(models.Observation.mode)
+    .select_from(models.Fabric)
+    .outerjoin(models.Observation, models.Observation.fabric == models.Fabric.id)
+    .where(models.Fabric.id == bindparam("fabric"))
+)
+
 
 @dataclass
 class FaultObservation:
@@ -58,10 +65,8 @@ class FaultObservation:
             return _observation(session, self.ledgers.record(session, fabric_id))
 
     def observation_mode(self, fabric_id: str) -> Mode | None:
-        fabric, table = models.Fabric, models.Observation
-        query = select(table.mode).select_from(fabric).outerjoin(table, table.fabric == fabric.id)
         with self.transactions.reading() as session:
-            row = session.execute(query.where(fabric.id == fabric_id)).one_or_none()
+            row = session.execute(_MODE, {"fabric": fabric_id}).one_or_none()
         if row is None:
             raise NotFound("fabric", fabric_id)
         return Mode(row.mode) if row.mode else None

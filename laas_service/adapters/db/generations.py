@@ -22,9 +22,9 @@ def new_stamp() -> str:
     return secrets.token_hex(8)
 
 
-def stored(number: Any, stamp: str) -> Any:
-    """The column ``stamp`` or ``routes_stamp`` of a fabric; ``number`` may be an expression."""
-    return cast(number, String(11)) + literal(f"-{stamp}")
+def stored(number: Any, stamp: Any) -> Any:
+    """The column ``stamp`` or ``routes_stamp`` of a fabric; both arguments may be expressions."""
+    return cast(number, String(11)) + literal("-") + stamp
 
 
 def stamp_of(number: int, column: str | None) -> str:

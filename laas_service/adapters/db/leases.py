@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import Engine, delete, func, insert, select, update
+from sqlalchemy import Engine, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
@@ -18,6 +18,10 @@ from laas_service.domain.errors import ConcurrentUpdate, LeaseLost
 
 _TABLE = models.Lease
 
+_HOLDER = (
+    select(_TABLE.token, _TABLE.owner).where(_TABLE.fabric == bindparam("fabric")).with_for_update()
+)
+
 
 def guard(session: Session, lease: Lease) -> None:
     """Keep the lease from being taken before this transaction ends. Raises: LeaseLost.
@@ -25,8 +29,7 @@ def guard(session: Session, lease: Lease) -> None:
     An expired lease is valid until another worker takes it, because until then no other
     holder's work could be undone.
     """
-    query = select(_TABLE.token, _TABLE.owner).where(_TABLE.fabric == lease.fabric)
-    row = session.execute(query.with_for_update()).one_or_none()
+    row = session.execute(_HOLDER, {"fabric": lease.fabric}).one_or_none()
     if row is None or (row.token, row.owner) != (lease.token, lease.owner):
         raise _lost(lease)
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
@@ -29,6 +29,16 @@ from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.topology import Link, parse_link
 
 T = TypeVar("T")
+
+_NUMBERS = select(
+    models.Fabric.generation,
+    models.Fabric.routes_generation,
+    models.Fabric.stamp,
+    models.Fabric.routes_stamp,
+    models.Fabric.created_at,
+    models.Fabric.shared_plane,
+    models.Fabric.layout,
+).where(models.Fabric.id == bindparam("id"))
 
 
 class CachedLedger(NamedTuple):
@@ -55,23 +65,13 @@ class LedgerCache:
 
     def record(self, session: Session, id: str) -> FabricRecord:
         """The fabric; cables and names are read only if its layout changed. ``NotFound``."""
-        table = models.Fabric
-        numbers = (
-            table.generation,
-            table.routes_generation,
-            table.stamp,
-            table.routes_stamp,
-            table.created_at,
-            table.shared_plane,
-            table.layout,
-        )
-        row = session.execute(select(*numbers).where(table.id == id)).one_or_none()
+        row = session.execute(_NUMBERS, {"id": id}).one_or_none()
         if row is None:
             raise NotFound("fabric", id)
         layout, cached = self._fabrics.get(id, (0, None))
         if cached is None or cached.created_at != row.created_at or layout != row.layout:
             row = session.execute(  # in one statement, so that they belong together
-                select(*numbers, table.topology, table.inventory).where(table.id == id)
+                _NUMBERS.add_columns(models.Fabric.topology, models.Fabric.inventory), {"id": id}
             ).one()
             cached = FabricRecord(
                 id, topology_from(row.topology), inventory_from(row.inventory), 0, row.created_at

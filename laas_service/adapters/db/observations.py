@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import rows_changed
+from laas_service.adapters.db.engine import insert_rows, rows_changed
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, locked_generation
 from laas_service.app.lifecycle import CONFIRMATION
@@ -24,6 +24,8 @@ from laas_service.messages import (
     Running,
     seconds_by_span,
 )
+
+_LEASE = select(models.Lease).where(models.Lease.fabric == bindparam("fabric"))
 
 
 def uncompared_document(seen: Applied | AgentReport) -> dict[str, list[int]] | None:
@@ -96,7 +98,7 @@ class Observations:
 
     def holding(self, fabric_id: str) -> Holding:
         with self.transactions.reading() as session:
-            row = session.scalar(select(models.Lease).where(models.Lease.fabric == fabric_id))
+            row = session.scalar(_LEASE, {"fabric": fabric_id})
             if row is None:
                 self.ledgers.record(session, fabric_id)  # raises NotFound
                 return Holding()
@@ -135,7 +137,7 @@ class Observations:
                 session, update(table).where(*row_of_kind).values(found=table.found + 1, **latest)
             ):
                 row = {"fabric": fabric_id, "kind": kind.value, "found": 1, **latest}
-                session.execute(insert(table).values(**row))
+                insert_rows(session, table, row)
             self.transactions.announce(session, fabric_id, "drift.found", detail, kind)
 
     def note_repaired(self, fabric_id: str, kind: Drift, detail: str) -> None:

@@ -5,12 +5,17 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Engine, delete, insert, or_, select, update
+from sqlalchemy import Engine, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from laas_service import messages
 from laas_service.adapters.db import models
-from laas_service.adapters.db.engine import rows_changed, translated, write_transaction
+from laas_service.adapters.db.engine import (
+    insert_rows,
+    rows_changed,
+    translated,
+    write_transaction,
+)
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.messages import Notification
 
@@ -19,7 +24,7 @@ _TABLE = models.Notification
 
 def put(session: Session, notification: Notification) -> None:
     """Record a notification in the transaction of the change."""
-    session.execute(insert(_TABLE).values(document=messages.document(notification)))
+    insert_rows(session, _TABLE, {"document": messages.document(notification)})
 
 
 class SqlOutbox:

@@ -9,18 +9,20 @@ Rails that an allocation's links do not join have keys of their own
 from collections.abc import Sequence
 from itertools import islice
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, delete, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.engine import insert_rows
 from laas_service.app.records import AllocationRecord
 from laas_service.domain.errors import LimitExceeded
+
+_TAKEN = select(models.PkeyClaim.pkey).where(models.PkeyClaim.fabric == bindparam("fabric"))
 
 
 def free(session: Session, fabric_id: str, pkeys: range, count: int) -> list[int]:
     """The lowest of the keys that no tenant of the fabric has. Raises: LimitExceeded."""
-    table = models.PkeyClaim
-    taken = set(session.scalars(select(table.pkey).where(table.fabric == fabric_id)))
+    taken = set(session.scalars(_TAKEN, {"fabric": fabric_id}))
     found = list(islice((pkey for pkey in pkeys if pkey not in taken), count))
     if len(found) == count:
         return found
@@ -36,10 +38,8 @@ def free(session: Session, fabric_id: str, pkeys: range, count: int) -> list[int
 
 def take(session: Session, record: AllocationRecord, pkeys: Sequence[int]) -> None:
     """Insert the claims of keys."""
-    for pkey in pkeys:
-        session.execute(
-            insert(models.PkeyClaim).values(fabric=record.fabric, allocation=record.id, pkey=pkey)
-        )
+    owner = {"fabric": record.fabric, "allocation": record.id}
+    insert_rows(session, models.PkeyClaim, *({**owner, "pkey": pkey} for pkey in pkeys))
 
 
 def claimed(session: Session, record: AllocationRecord) -> list[int]:

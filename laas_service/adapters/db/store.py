@@ -59,6 +59,8 @@ WRITES_CHECKED = 5.0
 FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
 
+_FABRICS = select(models.Fabric.id)
+
 
 class SqlStore:
     """The store ports of ``app.ports``, on SQLite, PostgreSQL or MariaDB; safe to share between
@@ -170,11 +172,11 @@ class SqlStore:
 
     def fabric_ids(self) -> list[str]:
         with self._transactions.reading() as session:
-            return sorted(session.scalars(select(models.Fabric.id)))
+            return sorted(session.scalars(_FABRICS))
 
     def fabrics(self) -> list[FabricRecord]:
         with self._transactions.reading() as session:
-            ids = session.scalars(select(models.Fabric.id)).all()
+            ids = session.scalars(_FABRICS).all()
             return [self._ledgers.record(session, id) for id in sorted(ids)]
 
     def ledger(self, fabric_id: str) -> tuple[LedgerView, int]:

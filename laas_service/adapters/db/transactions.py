@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from functools import cache
+from typing import Any, Self, cast
 
-from sqlalchemy import Engine, delete, func, insert, select, update
+from sqlalchemy import Engine, String, Table, Update, bindparam, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import leases, models, outbox
 from laas_service.adapters.db.engine import (
     consistent_read,
+    insert_rows,
     rows_changed,
     translated,
     write_transaction,
@@ -47,6 +49,46 @@ FEW = 500
 """Hosts or links in one statement."""
 
 NOT_MEASURED: Mapping[Span, float] = {}
+
+
+def _advancing(routes: bool) -> Update:
+    """Moves a fabric on; ``routes`` as in ``Transactions.advance``."""
+    table = models.Fabric
+    following = table.generation + 1
+    identity = stored(following, bindparam("new_stamp", type_=String))
+    # The generation last: MariaDB assigns in order, and would read the new one.
+    values = [(table.stamp, identity), (table.generation, following)]
+    if routes:
+        values = [(table.routes_stamp, identity), (table.routes_generation, following), *values]
+    of_fabric = update(cast("Table", table.__table__)).where(table.id == bindparam("fabric_id"))
+    return of_fabric.ordered_values(*values)
+
+
+_ADVANCE = {routes: _advancing(routes) for routes in (False, True)}
+
+
+@cache
+def _update(columns: frozenset[str]) -> Update:
+    """Sets these columns of an allocation, if it has a known version."""
+    table = models.Allocation
+    row = (table.id == bindparam("known_id"), table.version == bindparam("known_version"))
+    step = update(cast("Table", table.__table__)).where(*row)
+    return step.values({column: bindparam(column) for column in columns})
+
+
+_GENERATION = select(models.Fabric.generation).where(models.Fabric.id == bindparam("id"))
+_RECORD = (
+    select(models.Allocation)
+    .where(models.Allocation.id == bindparam("id"))
+    .execution_options(populate_existing=True)  # ``update`` passes the session's objects by
+)
+_SEQUENCE = select(models.Allocation.sequence).where(models.Allocation.id == bindparam("id"))
+_NEWEST = (
+    select(models.Event)
+    .where(models.Event.allocation == bindparam("id"))
+    .order_by(models.Event.id.desc())
+    .limit(NEWEST)
+)
 
 STEP_DONE: dict[str, Any] = {"error": None, "failures": 0, "due_at": None}
 """Columns of an allocation whose last step is done: nothing failed, the next is due now."""
@@ -127,24 +169,16 @@ class Transactions:
         Its stamp is put into ``session.info[STAMP]``. With ``routes`` the subnet manager has to be
         told.
         """
-        table, delta = models.Fabric, models.Delta
-        following, stamp = table.generation + 1, new_stamp()
-        identity = stored(following, stamp)
-        # The generation last: MariaDB assigns in order, and would read the new one.
-        values = [(table.stamp, identity), (table.generation, following)]
-        if routes:
-            values = [(table.routes_stamp, identity), (table.routes_generation, following), *values]
-        session.execute(update(table).where(table.id == fabric_id).ordered_values(*values))
-        generation = session.scalars(select(table.generation).where(table.id == fabric_id)).one()
-        session.execute(
-            insert(delta).values(
-                fabric=fabric_id, generation=generation, change=change, stamp=stamp
-            )
-        )
+        stamp = new_stamp()
+        session.execute(_ADVANCE[routes], {"fabric_id": fabric_id, "new_stamp": stamp})
+        generation = session.scalars(_GENERATION, {"id": fabric_id}).one()
+        delta = {"generation": generation, "change": change, "stamp": stamp}
+        insert_rows(session, models.Delta, {"fabric": fabric_id, **delta})
         session.info[STAMP] = stamp
         if generation % (1 + self._keep_deltas // 100) == 0:
-            forgotten = delta.generation <= generation - self._keep_deltas
-            session.execute(delete(delta).where(delta.fabric == fabric_id, forgotten))
+            table = models.Delta
+            forgotten = table.generation <= generation - self._keep_deltas
+            session.execute(delete(table).where(table.fabric == fabric_id, forgotten))
         return generation
 
     def notify(self, session: Session, make: Callable[[str], Notification]) -> None:
@@ -191,16 +225,14 @@ class Transactions:
         ``seconds`` is where the time since the event before went.
         """
         initiator = {} if by is None else asdict(by)
-        session.execute(
-            insert(models.Event).values(
-                allocation=id,
-                at=self.now(),
-                state=state.value,
-                reason=reason,
-                seconds=seconds_document(seconds),
-                **initiator,
-            )
-        )
+        event = {
+            "allocation": id,
+            "at": self.now(),
+            "state": state.value,
+            "reason": reason,
+            "seconds": seconds_document(seconds),
+        }
+        insert_rows(session, models.Event, {**event, **initiator})
         record = read_record(session, id)
         self._forget_events(session, record)
         self.notify(session, lambda id: notifications.allocation_changed(id, record))
@@ -237,10 +269,9 @@ class Transactions:
             NotFound: there is no such allocation.
             ConcurrentUpdate: it is past the record's version.
         """
-        table = models.Allocation
         values |= {"state": state.value, "version": record.version + 1, "updated_at": self.now()}
-        step = update(table).where(table.id == record.id, table.version == record.version)
-        if rows_changed(session, step.values(**values)) == 0:
+        known = {"known_id": record.id, "known_version": record.version}
+        if rows_changed(session, _update(frozenset(values)), {**values, **known}) == 0:
             sequence(session, record.id)
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
         return self.record_event(session, record.id, state, reason, by, seconds)
@@ -248,8 +279,7 @@ class Transactions:
 
 def sequence(session: Session, id: str) -> int:
     """The place of an allocation in the order of creation. Raises: NotFound."""
-    table = models.Allocation
-    number = session.scalar(select(table.sequence).where(table.id == id))
+    number = session.scalar(_SEQUENCE, {"id": id})
     if number is None:
         raise NotFound("allocation", id)
     return number
@@ -257,19 +287,18 @@ def sequence(session: Session, id: str) -> int:
 
 def read_record(session: Session, id: str) -> AllocationRecord:
     """An allocation with its newest events. Raises: NotFound."""
-    table, event = models.Allocation, models.Event
-    row = session.scalar(select(table).where(table.id == id))
+    row = session.scalar(_RECORD, {"id": id})
     if row is None:
         raise NotFound("allocation", id)
-    backwards = select(event).where(event.allocation == id).order_by(event.id.desc())
-    events = tuple(map(as_event, session.scalars(backwards.limit(NEWEST))))[::-1]
+    events = tuple(map(as_event, session.scalars(_NEWEST, {"id": id})))[::-1]
     record = row.record(events)
     if len(events) < NEWEST:
         return record
+    event = models.Event
     kept = session.scalar(select(func.count()).where(event.allocation == id)) or 0
     asked = None
     if record.initiator is None:
-        last = session.scalar(backwards.where(event.request_id.is_not(None)).limit(1))
+        last = session.scalar(_NEWEST.where(event.request_id.is_not(None)).limit(1), {"id": id})
         asked = row.asked_before() if last is None else as_event(last).by
     first = row.forgotten + kept - NEWEST + 1
     return replace(record, first_event=first, kept_events=kept, asked_before=asked)

@@ -5,8 +5,20 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session, aliased
 
 from laas_service.adapters.db import models
@@ -30,6 +42,20 @@ from laas_service.domain.wording import listed
 from laas_service.messages import ConfirmedBy, Initiator, Span, seconds_by_span
 
 FOR_EVER = timedelta(days=365_000)
+
+
+@cache
+def _page(conditions: frozenset[str]) -> Select[models.Allocation]:
+    """Allocations in the order of creation, up to a limit, that satisfy these conditions."""
+    table = models.Allocation
+    known: dict[str, ColumnElement[bool]] = {
+        "fabric": table.fabric == bindparam("fabric"),
+        "project_id": table.project_id == bindparam("project_id"),
+        "states": table.state.in_(bindparam("states", expanding=True)),
+        "marker": table.sequence > bindparam("marker"),
+    }
+    query = select(table).where(*(known[condition] for condition in sorted(conditions)))
+    return query.order_by(table.sequence).limit(bindparam("limit", type_=Integer))
 
 
 @dataclass
@@ -60,16 +86,13 @@ class Transitions:
         limit: int = 1000,
         marker: str | None = None,
     ) -> list[AllocationRecord]:
-        table = models.Allocation
-        wanted = {"fabric": fabric, "project_id": project_id}
-        wanted = {column: value for column, value in wanted.items() if value is not None}
-        query = select(table).filter_by(**wanted).order_by(table.sequence).limit(limit)
-        if states:
-            query = query.where(table.state.in_([state.value for state in states]))
+        wanted: dict[str, Any] = {"fabric": fabric, "project_id": project_id}
+        wanted["states"] = [state.value for state in states] or None
         with self.transactions.reading() as session:
-            if marker is not None:
-                query = query.where(table.sequence > sequence(session, marker))
-            return [row.record() for row in session.scalars(query)]
+            wanted["marker"] = None if marker is None else sequence(session, marker)
+            wanted = {name: value for name, value in wanted.items() if value is not None}
+            rows = session.scalars(_page(frozenset(wanted)), {**wanted, "limit": limit})
+            return [row.record() for row in rows]
 
     def size_events(self, fabric: str, project_id: str | None, limit: int) -> list[SizeEvent]:
         event, table, container = models.Event, models.Allocation, aliased(models.Allocation)
