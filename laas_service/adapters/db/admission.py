@@ -133,7 +133,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
             columns = {"pkey": 0, "generation": self.transactions.advance(session, new.fabric, {})}
             reason = queued_reason(answer.refusal.detail) + self._remark()
             return Written(self._insert(session, State.QUEUED, reason, columns), None)
-        fabric = self.ledgers.record(session, new.fabric)
+        fabric = self.ledgers.record_of(session, new.fabric, draft.topology)
         columns = _admitted(self.transactions, session, fabric, answer, new.duration)
         reason = claimed_reason(answer.size, _partitions(columns)) + self._remark()
         record = self._insert(session, State.ALLOCATING, reason, columns)
@@ -160,6 +160,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
             "handed_back": False,
             "force": False,
             "failures": 0,
+            "forgotten": 0,
             "constraints": new.constraints and constraints_document(new.constraints),
             "consent": consent_document(new.consent),
             "duration": new.duration,
@@ -168,11 +169,13 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
             "created_at": now,
             "updated_at": now,
         }
-        insert_rows(session, models.Allocation, {**values, **columns})
+        values |= columns
+        insert_rows(session, models.Allocation, values)
         if new.idempotency_key is not None:
             self._insert_key(session)
+        row = models.Allocation(**values)
         return self.transactions.record_event(
-            session, new.id, state, reason, new.by, self.seconds()
+            session, new.id, state, reason, new.by, self.seconds(), row
         )
 
     def _insert_key(self, session: Session) -> None:

@@ -26,7 +26,7 @@ from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.errors import NotFound
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import Ledger, LedgerView
-from laas_service.domain.topology import Link, parse_link
+from laas_service.domain.topology import Link, Topology, parse_link
 
 T = TypeVar("T")
 
@@ -91,6 +91,13 @@ class LedgerCache:
             stamp,
             stamp_of(row.routes_generation, row.routes_stamp),
         )
+
+    def record_of(self, session: Session, id: str, topology: Topology) -> FabricRecord:
+        """The fabric with a ledger's topology; its generation may be an earlier one."""
+        _, cached = self._fabrics.get(id, (0, None))
+        if cached is None or cached.topology is not topology:
+            return self.record(session, id)
+        return cached
 
     def _note(self, fabric_id: str, generation: int, stamp: str) -> None:
         """Compare a committed generation with the newest one."""

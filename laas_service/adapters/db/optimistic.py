@@ -13,16 +13,19 @@ All decisions that search (admission, queue, repair, change of placement) use th
    back to step 1.
 
 Threads of one process would lose most races against each other, so they decide about a fabric in
-order (``thread_order``). This is no lock over a search: the next thread waits for a slow one only
-for a short time, and then searches beside it.
+order (``thread_order``). So do processes that lost a race lately (``process_order``). This is no
+lock over a search: the next one waits for a slow one only for a short time, and then searches
+beside it.
+
+Changes that are no claims, such as a release or a failed link, advance the generation too. They do
+not cost the request another search: if the hosts and links that it found are still free, they are
+claimed at the later generation. The result is the same as if the request had come first. This
+would not hold after another claim: some policies and the queue promise more than that no host or
+link has two owners.
 
 A slow search would lose for ever against a stream of fast commits. So after ``LOSSES`` lost
-races a request takes the fabric's turn (``turns``), and no newcomer commits while it searches.
-Other changes, such as a release or a failed link, may still advance the generation. They do not
-cost the request another search: if the hosts and links that it found are still free, they are
-claimed at the later generation. The result is the same as if the request had come first. This
-would not hold after another claim, which an overrun turn allows: some policies and the queue
-promise more than that no host or link has two owners.
+races a request takes the fabric's turn (``turns``), and no newcomer commits while it searches,
+unless the turn is overrun.
 
 The alternative was to search inside the transaction, with the fabric's row locked. It has three
 disadvantages. On SQLite no other fabric could write and no lease could be renewed during the
@@ -45,6 +48,7 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db.engine import ATTEMPTS, gave_way
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
+from laas_service.adapters.db.process_order import ProcessOrder
 from laas_service.adapters.db.thread_order import ThreadOrder
 from laas_service.adapters.db.transactions import STAMP, Transactions
 from laas_service.adapters.db.turns import Turns
@@ -138,6 +142,10 @@ class _LostRace(Exception):
     """The fabric moved on during the search, or another request has the turn."""
 
 
+class _TurnTaken(_LostRace):
+    """Another request has the turn."""
+
+
 @dataclass
 class Optimist:
     """Carries out decisions; safe to share between threads.
@@ -149,6 +157,7 @@ class Optimist:
     ledgers: LedgerCache
     turns: Turns
     threads: ThreadOrder
+    processes: ProcessOrder
     settle: Callable[[str], None]
 
     def decide(self, decision: Decision[Answer, Result]) -> Result:
@@ -163,7 +172,11 @@ class Optimist:
         Other errors of the decision are raised as they are.
         """
         lost, conflicts, courteous, doubled = 0, 0, True, False
-        with self.threads.after_previous(decision.fabric_id), ExitStack() as turn:
+        with (
+            self.threads.after_previous(decision.fabric_id),
+            self.processes.after_previous(decision.fabric_id),
+            ExitStack() as turn,
+        ):
             while True:
                 try:
                     return self._attempt(decision, courteous)
@@ -181,6 +194,7 @@ class Optimist:
                     longest = min(1.0, 0.02 * 2**conflicts)
                     time.sleep(random.uniform(0, longest))  # noqa: S311
                 self.transactions.at(f"lost race: {decision.step}")
+                self.processes.lost(decision.fabric_id)
                 if lost == LOSSES:
                     turn.enter_context(self.turns.taken(decision.fabric_id))
                     courteous = False
@@ -208,9 +222,9 @@ class Optimist:
         while True:
             try:
                 return self._commit(decision, answer, draft, cached, courteous)
+            except _TurnTaken:
+                raise
             except _LostRace:
-                if courteous:
-                    raise
                 cached, draft = self._claimed_again(decision, answer, cached)
 
     def _commit(
@@ -224,14 +238,16 @@ class Optimist:
         """One transaction.
 
         Raises:
-            _LostRace: the fabric is at another generation than ``cached``; or ``courteous`` is
-                set, and another request has the turn.
+            _TurnTaken: ``courteous`` is set, and another request has the turn.
+            _LostRace: the fabric is at another generation than ``cached``.
         """
         try:
             with self.transactions.writing(decision.step) as session:
                 decision.lock(session)
                 *present, taken = self.turns.locked_generation(session, decision.fabric_id)
-                if present != [cached.generation, cached.stamp] or (courteous and taken):
+                if courteous and taken:
+                    raise _TurnTaken
+                if present != [cached.generation, cached.stamp]:
                     raise _LostRace
                 written = decision.write(session, answer, draft)
                 stamp = session.info.get(STAMP, "")

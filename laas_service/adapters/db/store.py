@@ -27,6 +27,7 @@ from laas_service.adapters.db.observations import Observations
 from laas_service.adapters.db.optimistic import Optimist
 from laas_service.adapters.db.placement_changes import PlacementChanges
 from laas_service.adapters.db.port_counters import PortCounters
+from laas_service.adapters.db.process_order import ProcessOrder
 from laas_service.adapters.db.queue_rooms import QueueRooms
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.reimport import Reimports
@@ -83,7 +84,8 @@ class SqlStore:
     ) -> None:
         self._engine = engine
         self._check_writes_again = -math.inf
-        self._ledgers, self._turns, self._threads = LedgerCache(), Turns(engine), ThreadOrder()
+        self._ledgers, self._turns = LedgerCache(), Turns(engine)
+        self._threads, self._processes = ThreadOrder(), ProcessOrder(engine)
         transactions = Transactions(engine, now, at, keep_deltas, announce, pkeys, keep_events)
         self._compose(transactions)
 
@@ -98,7 +100,9 @@ class SqlStore:
         self._transactions, ledgers = transactions, self._ledgers
         self._forward = forward = Forward(transactions, ledgers)
         self.in_past, self.go_forward = forward.in_past, forward.go_forward
-        self._optimist = Optimist(transactions, ledgers, self._turns, self._threads, forward.settle)
+        self._optimist = Optimist(
+            transactions, ledgers, self._turns, self._threads, self._processes, forward.settle
+        )
 
         admission = Admission(transactions, self._optimist)
         self.answered = admission.answered

@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import itertools
-
 from laas_service.adapters.db.optimistic import LOSSES
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.api.auth import middleware
-from laas_service.app.records import Limits, LinkState
+from laas_service.app.records import Limits
+from laas_service.app.requests import AllocationRequest
+from laas_service.domain.allocation import Request
 from laas_service.domain.policies.base import SEARCH
 from laas_service.domain.policies.jigsaw import Jigsaw
-from laas_service.domain.topology import LeafLink
 
 RED = {"X-Project-Id": "red"}
 BLUE = {"X-Project-Id": "blue"}
@@ -145,19 +144,21 @@ def test_an_answer_that_the_budget_cut_off_says_so(deployment):
 
 
 class Overtaken:
-    """Jigsaw; during each of the first searches another request changes the fabric."""
+    """Jigsaw; during each of the first searches another request is placed."""
 
     name, isolating, monotone = Jigsaw.name, Jigsaw.isolating, Jigsaw.monotone
 
     def __init__(self, store):
         self._store = store
-        self._states = itertools.cycle([LinkState.FAILED, LinkState.UP])
         self.searches = 0
 
     def propose(self, fabric, request):
         self.searches += 1
         if self.searches <= LOSSES:
-            self._store.set_link_state("main", LeafLink(1, 3, 3), next(self._states))
+            rival = Request(f"rival-{self.searches}", 1)
+            values = {"name": rival.id, "project_id": "rivals", "policy": self.name}
+            asked = AllocationRequest(hosts=1, id=rival.id, fabric="main", **values)
+            self._store.admit(asked, lambda ledger: Jigsaw().propose(ledger, rival))
         return Jigsaw().propose(fabric, request)
 
 

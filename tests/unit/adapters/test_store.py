@@ -38,8 +38,10 @@ from laas_service.domain.errors import (
 from laas_service.domain.features import HostChange, HostFeatures
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger, LedgerView
+from laas_service.domain.moves.consent import Consent, Movable
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
+from laas_service.messages import Initiator
 
 SMALL = Topology(Xgft((4, 2, 2), (1, 4, 4)))  # 16 hosts, 4 leaves of 4, 2 pods
 HOSTS = Inventory(tuple(f"node-{h}" for h in range(16)), (), (), (), (), (), ())
@@ -208,6 +210,22 @@ def test_admission_records_everything_at_once(managed):
     }
     assert record == managed.allocation("a")
     assert managed.fabric("f").generation == record.generation == 2
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["placed", "queued"])
+def test_the_answer_is_what_is_recorded(managed, queued):
+    full = NoFit(Refusal.TOO_FEW_HOSTS, "full")
+    asked = new(
+        "a",
+        "key",
+        duration=60.5,
+        wait=True,
+        constraints=Constraints(avoid_hosts=frozenset({15})),
+        consent=Consent(Movable.RESTART, notice=60.5),
+        by=Initiator("request", "user", "blue"),
+    )
+    answer = managed.admit(asked, lambda fabric: Wait(full) if queued else across_pods("a"))
+    assert answer == managed.allocation("a")
 
 
 def test_refusal_leaves_nothing_behind(managed):
