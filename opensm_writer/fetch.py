@@ -81,9 +81,9 @@ def fetch_set(
     """Make the source's set current if it passes all checks; the directory of the set.
 
     Does nothing if the set is current and undamaged. Only files that the current set lacks are
-    fetched, and of ``lfts`` only such tables. If ``wrong_lids`` gives a reason, a set without port GUIDs becomes
-    current with them (``assemble``). ``keep`` is described at ``fileset.make_current``; ``known``
-    and ``switches`` are described at ``validate.check``.
+    fetched, and of ``lfts`` only such tables. If ``wrong_lids`` gives a reason, a set without port
+    GUIDs becomes current with them (``assemble``). ``keep`` is described at
+    ``fileset.make_current``; ``known`` and ``switches`` are described at ``validate.check``.
 
     Raises:
         InvalidFile, Conflict: the set failed a check of ``validate`` or

@@ -15,10 +15,12 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from laas_service.domain.errors import Conflict, NotFound, Unavailable
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import Topology
 from laas_service.domain.wording import listed
 from laas_service.messages import FabricState, FileSet
 from opensm_writer import fileset, publish, render
@@ -27,6 +29,9 @@ from opensm_writer.desired import subnet_configuration
 LOG = logging.getLogger(__name__)
 
 INDEX = ".served.json"
+
+HARDWARE = ("topology", "inventory")
+"""Fields of a state that take long to hash, and that few generations change."""
 
 WITH_GUIDS = ".with-port-guids"
 """A directory beside those of the fabrics, whose names do not begin with a dot."""
@@ -112,6 +117,7 @@ class _Sets:
         self._settings = settings
         self._keep = keep
         self._last: dict[str, publish.PublishedSet] = {}
+        self._hardware_of: dict[str, tuple[Topology, Inventory, str]] = {}
         self._undamaged: dict[str, Path] = {}  # fabric -> directory of a set that was checked
 
     def file(self, fabric: str, generation: str, name: str) -> Path:
@@ -196,8 +202,18 @@ class _Sets:
         The generation alone does not identify a state: after a backup was restored, the
         database uses numbers of generations again.
         """
-        made_from = (fileset.FORM, state, self._settings(state.fabric))
+        others = [getattr(state, each.name) for each in fields(state) if each.name not in HARDWARE]
+        made_from = (fileset.FORM, self._hardware(state), others, self._settings(state.fabric))
         return hashlib.sha256(repr(made_from).encode()).hexdigest()
+
+    def _hardware(self, state: FabricState) -> str:
+        """sha256 of ``HARDWARE``; computed anew only for other objects."""
+        *known, digest = self._hardware_of.get(state.fabric, (None, None, ""))
+        if known[0] is not state.topology or known[1] is not state.inventory:
+            text = repr((state.topology, state.inventory))
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            self._hardware_of[state.fabric] = state.topology, state.inventory, digest
+        return digest
 
     def _on_disk(self, fabric: str) -> Iterator[_ServedSet]:
         """All readable sets: the current one, then the others from the newest on."""

@@ -58,7 +58,7 @@ def serve(directory: Path, opensm: Path, routed: Callable[[str], FabricState]) -
     conf([], project="laas", default_config_files=[], default_config_dirs=[])
     store: Any = SimpleNamespace(
         fabric=lambda id: SimpleNamespace(id=id),
-        observation=lambda id: SimpleNamespace(mode=Mode.ACT),
+        observation_mode=lambda id: Mode.ACT,
     )
     sets = ServedSets(
         directory, routed, lambda fabric: render.Settings(f"{opensm}/{fabric}/current")
