@@ -6,7 +6,8 @@
 on a full tree of switches; with several API processes, the clients are divided among them. Each
 client thread repeats three requests: create an allocation, show one, and release the oldest one
 beyond ``--live``. A client with too many unfinished releases shows the oldest of them every half
-second until it is released, so that the worker keeps up with the clients. The benchmark reports
+second until it is released, so that the worker keeps up with the clients. With ``--posts`` the
+clients only create allocations, until the fabric is full. The benchmark reports
 requests a second, times by method, and over time the memory of the processes and the processor
 time of all: the API, the worker, the clients, and the processes of PostgreSQL (SQLite works in the
 other processes). It asserts nothing.
@@ -171,6 +172,8 @@ class Load:
             made = self._ask(connection, "POST", "", {"name": "load", "hosts": size})
             if made:
                 mine.append(made["id"])
+            if self._options.posts:
+                continue
             if mine:
                 self._ask(connection, "GET", rng.choice(mine))
             if mine and (len(mine) > most or not made):
@@ -266,6 +269,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=50_000, help="on each (%(default)s)")
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--apis", type=int, default=1, help="API processes (%(default)s)")
+    parser.add_argument("--posts", action="store_true", help="clients only create allocations")
     parser.add_argument("--live", type=int, default=320, help="allocations at a time, of all")
     parser.add_argument("--mean", type=float, default=6.0, help="hosts of an allocation")
     options = parser.parse_args()
