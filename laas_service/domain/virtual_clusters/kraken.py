@@ -18,13 +18,13 @@ at once. No function here changes the site.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.virtual_clusters.plan import Plan, planned
-from laas_service.domain.virtual_clusters.site import Cluster, Numbers, Site, Whole
+from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Numbers, Site, Whole
 from laas_service.domain.virtual_clusters.tree import Tree
 
 # -- costs of an embedding (sections IV-A and IV-F) ----------------------------
@@ -83,7 +83,7 @@ def embed(site: Site, cluster: Cluster, costs: CostModel = fewest_migrations) ->
     """
     if cluster.id in site.clusters:
         raise DoubleClaim(f"cluster {cluster.id!r} exists already; change it")
-    return _Search(site, cluster, costs).answer()
+    return cheapest(_Free(site, cluster), cluster, costs)
 
 
 def upgrade(
@@ -130,7 +130,7 @@ def change(site: Site, cluster: Cluster, costs: CostModel = fewest_migrations) -
         InvalidInput: the demands differ or have a variance, or there are none.
     """
     site.held(cluster.id)
-    return _Search(site, cluster, costs).answer()
+    return cheapest(_Free(site, cluster), cluster, costs)
 
 
 def without_partial_moves(site: Site, cluster: Cluster) -> Plan | None:
@@ -148,6 +148,42 @@ def _changed(site: Site, id: str, more: int, factor: float) -> Cluster:
 
 
 # -- the search -----------------------------------------------------------------
+
+
+class Offer(Protocol):
+    """What a cluster may use; its own slots and links count as free."""
+
+    @property
+    def tree(self) -> Tree: ...
+
+    @property
+    def slots(self) -> Whole:
+        """Free slots, by machine."""
+        ...
+
+    @property
+    def limits(self) -> list[Whole]:
+        """By level and vertex: how many units may cross the link above."""
+        ...
+
+    @property
+    def previous(self) -> Embedding:
+        """The cluster's embedding now; empty for a new cluster."""
+        ...
+
+
+class _Free:
+    """The offer of a site."""
+
+    def __init__(self, site: Site, cluster: Cluster) -> None:
+        self.tree = site.tree
+        self.slots, self.limits = site.offered(cluster)
+        _, self.previous, _ = site.clusters.get(cluster.id, (cluster, {}, {}))
+
+
+def cheapest(offer: Offer, cluster: Cluster, costs: CostModel = fewest_migrations) -> Plan | None:
+    """The cheapest plan within an offer; None if the cluster does not fit."""
+    return _Search(offer, cluster, costs).answer()
 
 
 class Room(NamedTuple):
@@ -198,15 +234,17 @@ class Filling(NamedTuple):
 
 
 class _Search:
-    """The search for one request; slots and links of the cluster itself count as free."""
+    """The search for one request."""
 
-    def __init__(self, site: Site, cluster: Cluster, costs: CostModel) -> None:
-        self.tree, self.cluster, self.size = site.tree, cluster, len(cluster.demands)
-        self.costs = costs(site.tree, self.size)
-        self.slots, self.links = site.offered(cluster)
-        self.here = _sums(site.tree, self.slots - site.free)
+    def __init__(self, offer: Offer, cluster: Cluster, costs: CostModel) -> None:
+        self.tree, self.cluster, self.size = offer.tree, cluster, len(cluster.demands)
+        self.costs = costs(self.tree, self.size)
+        self.slots, self.links, self.previous = offer.slots, offer.limits, offer.previous
+        units = np.zeros(self.tree.machines, dtype=np.int64)
+        for machine, numbers in self.previous.items():
+            units[machine] = len(numbers)
+        self.here = _sums(self.tree, units)
         """Units of the cluster that are below each vertex now, by level."""
-        _, self.previous, _ = site.clusters.get(cluster.id, (cluster, {}, {}))
         self.steps = self._steps()
         self.rooms = {near: self._room(near) for near, _ in self.steps}
 

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Ledger of virtual clusters on hosts whose traffic follows forwarding tables.
+
+Like ``site.Site``, with the physical links as routed in place of a tree's. For each link and
+direction it holds what is promised for certain, and the mean and the variance of what is
+promised with a probability.
+
+A cluster with load F on a link (``worst_load``) and a certain bandwidth b for each unit promises
+F * b there. With normal demands d of mean mu and deviation sigma it promises the demands of the
+F units of a least cover: a normal variable of variance F * sigma**2, with F * E[max(d, 0)] as its
+mean. This is the side of the link with the smaller quantile, or less.
+
+Why this is safe. Let every unit send and receive at most max(d, 0), for its own draw of d. In
+every draw the traffic of a cluster on the link is at most the sum of max(d, 0) over any cover, by
+the theorem on cuts and flows. That holds for the cover chosen before the draw, so the minimum of
+two sums, which is not normal, does not matter, and neither does which covers the other clusters
+have. So the traffic of all clusters is at most Y, a sum of max(d, 0) over different, independent
+units. As a function of standard normal variables, Y is convex, and Lipschitz with the constant
+s = sqrt(sum of the variances). Then P(Y > median + c * s) <= P(N(0, 1) > c) (Borell; Sudakov and
+Tsirelson), and the median is at most the mean (Kwapien). With the (1 - risk) quantile c,
+
+    certain + means + c * sqrt(variances) <= capacity
+
+keeps the probability that traffic exceeds the link at or below ``risk``: for normal demands that
+are cut off at 0, without an approximation, and for any choice of traffic within the draw.
+"""
+
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
+from laas_service.domain.virtual_clusters.routes import NO_LINK, NO_ROUTE, Routes
+from laas_service.domain.virtual_clusters.site import GRAIN, Cluster, Embedding, Numbers, Whole
+from laas_service.domain.virtual_clusters.worst_load import worst_loads
+
+_STANDARD = NormalDist()
+
+
+class Unit(NamedTuple):
+    """What one unit of load promises on a link, in steps of 1 / GRAIN, rounded up."""
+
+    certain: int
+    mean: int
+    variance: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "Unit":
+        """That of a cluster whose machines have the same demand.
+
+        Raises:
+            InvalidInput: the demands differ, a mean is not above 0, or there are none.
+        """
+        if not cluster.homogeneous or not cluster.demands or cluster.demands[0].mean <= 0:
+            raise InvalidInput(
+                "cluster", cluster.id, "give at least one machine, and the same demand above 0"
+            )
+        mean, variance = cluster.demands[0]
+        if not variance:
+            return cls(_grains(mean), 0, 0)
+        sigma = variance**0.5
+        cut_off = mean * _STANDARD.cdf(mean / sigma) + sigma * _STANDARD.pdf(mean / sigma)
+        return cls(0, _grains(cut_off), _grains(variance))
+
+
+def _grains(amount: float) -> int:
+    return max(1, int(np.ceil(GRAIN * amount)))
+
+
+class Held(NamedTuple):
+    """A cluster, its machines, and its load on each link."""
+
+    cluster: Cluster
+    embedding: Embedding
+    loads: Mapping[int, int]
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Machine -> units."""
+        return {machine: len(units) for machine, units in self.embedding.items() if units}
+
+
+class RoutedSite:
+    """The slots and links of the hosts of an allocation, and the clusters on them.
+
+    ``slots`` is the number of units that a host holds. ``bandwidth`` is that of each link and
+    direction, in any unit: one number, or an array by number of link (``Routes``). ``risk`` is
+    the highest probability that demands exceed a link.
+
+    Raises:
+        InvalidInput: ``slots`` is below 1, or ``risk`` not above 0 and at most 0.5.
+    """
+
+    def __init__(
+        self, routes: Routes, slots: int, bandwidth: float | Numbers, risk: float = 0.05
+    ) -> None:
+        if slots < 1:
+            raise InvalidInput("slots", slots, "give at least 1 for each host")
+        if not 0 < risk <= 0.5:
+            raise InvalidInput("risk", risk, "give a probability above 0 and at most 0.5")
+        self.routes, self.tree, self.risk = routes, routes.tree, risk
+        self.free = np.zeros(self.tree.machines, dtype=np.int64)
+        """Free slots, by machine; 0 where the allocation has no host."""
+        self.free[routes.machines] = slots
+        capacity = np.broadcast_to(np.asarray(bandwidth, dtype=np.float64), (routes.count,))
+        self._capacity = np.floor(GRAIN * capacity).astype(np.int64)
+        self._capacity[[NO_LINK, NO_ROUTE]] = 0
+        self._quantile = _STANDARD.inv_cdf(1 - risk)
+        self._certain, self._mean, self._variance = np.zeros((3, routes.count), dtype=np.int64)
+        self.clusters: dict[str, Held] = {}
+        """By cluster id."""
+
+    def most(self, cluster: Cluster, links: Whole | slice = slice(None)) -> Whole:
+        """By link: the largest load of the cluster that it takes, up to the cluster's size.
+
+        A cluster that the site holds by this id counts as released.
+
+        Raises:
+            InvalidInput: as ``Unit.of``.
+        """
+        unit, size = Unit.of(cluster), len(cluster.demands)
+        certain, mean, variance = (sums[links] for sums in self._sums_without(cluster.id))
+        capacity = self._capacity[links]
+        room = (capacity - certain - mean).astype(np.float64)
+        each = unit.certain + unit.mean
+        # F * each + chance(variance + F * unit.variance) <= room, the smaller root of a square
+        chance = self._quantile**2 * GRAIN
+        half = room * each + chance * unit.variance / 2
+        inner = half**2 - each**2 * (room**2 - chance * variance)
+        roots = np.floor((half - np.sqrt(np.maximum(inner, 0))) / each**2)
+        roots[room**2 < chance * variance] = 0
+        most: Whole = np.clip(np.where(room > 0, roots, 0), 0, size).astype(np.int64)
+        for step in (1, -1):  # rounding of the root
+            tried = np.clip(most + step if step == 1 else most, 0, size)
+            used = certain + mean + tried * each + self._chance(variance + tried * unit.variance)
+            fits = used <= capacity
+            most = np.where(fits, tried, most if step == 1 else np.maximum(most - 1, 0))
+        return most
+
+    def _chance(self, variance: Whole) -> Whole:
+        """What stochastic demands need beyond their means, rounded up."""
+        needed: Whole = np.ceil(self._quantile * np.sqrt(variance * float(GRAIN))).astype(np.int64)
+        return needed
+
+    def _sums_without(self, id: str) -> tuple[Whole, Whole, Whole]:
+        """Certain demands, means and variances of all clusters but one."""
+        if id not in self.clusters:
+            return self._certain, self._mean, self._variance
+        sums = (self._certain.copy(), self._mean.copy(), self._variance.copy())
+        self._add(self.clusters[id], -1, sums)
+        return sums
+
+    def _add(self, held: Held, sign: int, sums: tuple[Whole, Whole, Whole]) -> None:
+        links = np.fromiter(held.loads.keys(), dtype=np.int64, count=len(held.loads))
+        loads = sign * np.fromiter(held.loads.values(), dtype=np.int64, count=len(held.loads))
+        for total, each in zip(sums, Unit.of(held.cluster), strict=True):
+            total[links] += loads * each
+
+    def occupancy(self) -> Numbers:
+        """By link: the promised share of its bandwidth; no link is above 1."""
+        used = self._certain + self._mean + self._chance(self._variance)
+        return used / np.maximum(self._capacity, 1)
+
+    def outage(self) -> Numbers:
+        """By link: the bound on the probability that demands exceed it, at most ``risk``."""
+        room = self._capacity - self._certain - self._mean
+        deviation = np.sqrt(self._variance * float(GRAIN))
+        return np.array(
+            [
+                1 - _STANDARD.cdf(float(left / spread)) if spread else 0.0
+                for left, spread in zip(room, deviation, strict=True)
+            ]
+        )
+
+    def claim(self, cluster: Cluster, embedding: Embedding) -> None:
+        """Claim slots, and promise bandwidth on all links that the cluster can load.
+
+        Raises:
+            InvalidInput: as ``Unit.of``.
+            DoubleClaim: the id is taken, a slot or the bandwidth of a link is not free, or a
+                machine of the cluster does not have exactly one slot. Nothing has changed then.
+        """
+        placed = sorted(unit for units in embedding.values() for unit in units)
+        if cluster.id in self.clusters or placed != list(range(len(cluster.demands))):
+            raise DoubleClaim(f"cluster {cluster.id!r}: exists already, or machines without a slot")
+        if any(len(units) > self.free[machine] for machine, units in embedding.items()):
+            raise DoubleClaim(f"cluster {cluster.id!r}: a slot is not free")
+        counts = {machine: len(units) for machine, units in embedding.items() if units}
+        held = Held(cluster, embedding, worst_loads(self.routes, counts))
+        most = self.most(cluster, np.array(list(held.loads), dtype=np.int64)).tolist()
+        for (link, load), room in zip(held.loads.items(), most, strict=True):
+            if load > room:
+                name = self.routes.name(link)
+                raise DoubleClaim(f"cluster {cluster.id!r}: {name} takes {room}, not {load}")
+        self._add(held, 1, (self._certain, self._mean, self._variance))
+        for machine, units in counts.items():
+            self.free[machine] -= units
+        self.clusters[cluster.id] = held
+
+    def held(self, id: str) -> Held:
+        """What the site holds by an id.
+
+        Raises:
+            NotFound: the site holds no cluster of this id.
+        """
+        if id not in self.clusters:
+            raise NotFound("cluster", id)
+        return self.clusters[id]
+
+    def release(self, id: str) -> None:
+        """Release the slots and the bandwidth of a cluster. Raises: NotFound."""
+        held = self.held(id)
+        del self.clusters[id]
+        for machine, units in held.counts.items():
+            self.free[machine] += units
+        self._add(held, -1, (self._certain, self._mean, self._variance))
+
+    def replace(self, cluster: Cluster, embedding: Embedding) -> None:
+        """Give a cluster another embedding, and possibly another size or other demands.
+
+        Raises:
+            NotFound: the site holds no cluster of this id.
+            InvalidInput, DoubleClaim: as ``claim``; nothing has changed then.
+        """
+        previous = self.held(cluster.id)
+        self.release(cluster.id)
+        try:
+            self.claim(cluster, embedding)
+        except (DoubleClaim, InvalidInput):
+            self.claim(previous.cluster, previous.embedding)
+            raise

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The links that packets cross between the hosts of an allocation, by its forwarding tables.
+
+The tables are those of ``tenant_tables`` for the whole allocation, a container or a part of the
+fabric that is set aside: by destination and static. Its hosts are the machines of a tree, so the
+engines for trees work on them. A link has one number for each direction.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
+from laas_service.domain.topology import LeafLink, Link, Topology, link_name
+from laas_service.domain.virtual_clusters.site import Whole
+from laas_service.domain.virtual_clusters.tree import Tree
+
+NO_LINK, NO_ROUTE = 0, 1
+"""Numbers of no link: the packet has arrived; the tables have no entry."""
+
+STEPS = 4
+"""Most links between two leaves: two up, two down."""
+
+
+class Routes:
+    """The directed links of an allocation, and the link that each switch takes to each machine.
+
+    Machine ``group * slots + slot`` of the tree is the host at that slot of a leaf group. Links
+    are numbered: ``NO_LINK``, ``NO_ROUTE``, up and down of each link between switches, then from
+    each machine to its leaf, then from the leaf to each machine.
+
+    Raises:
+        InvalidInput: hosts have more than one rail.
+    """
+
+    def __init__(
+        self, topology: Topology, allocation: Allocation, failed: Collection[Link] = ()
+    ) -> None:
+        if topology.rails > 1:
+            raise InvalidInput("rails", topology.rails, "shared hosts have one rail")
+        self.topology, self.hosts = topology, allocation.hosts(topology)
+        pods = (topology.pods,) if topology.pods > 1 else ()
+        children = (topology.slots, topology.groups_per_pod, *pods)
+        self.tree = Tree(children, 1, (1.0,) * len(children))
+        """Its slots and capacities are not used: a site has its own for each machine and link."""
+        self._tree = topology.tree
+        self.links: list[Link] = [
+            *sorted(allocation.leaf_links(topology)),
+            *sorted(allocation.spine_links(topology)),
+        ]
+        self.of_hosts = 2 + 2 * len(self.links)
+        """Number of the link from machine 0 to its leaf."""
+        self.count = self.of_hosts + 2 * self.tree.machines
+        """Numbers of links in all, ``NO_LINK`` and ``NO_ROUTE`` included."""
+        self.machines = np.array([self.machine_of(host) for host in self.hosts], dtype=np.int64)
+        leaves = [(topology.leaves_of_group(g) or (-1,))[0] for g in range(topology.groups)]
+        self.leaf_of = np.repeat(np.array(leaves, dtype=np.int64), topology.slots)
+        """By machine: the id of its leaf."""
+        self.vertex_of, self.level_of = self._ends()
+        l2 = self._tree.l2_id(self._tree.m[2], 0)
+        spines = self._tree.l2_per_pod * self._tree.spines_per_group
+        self._switches = self._tree.leaves + l2 + spines
+        self._head = np.full(2 + 2 * len(self.links), -1, dtype=np.int64)
+        self._out = np.full((self._switches, self.tree.machines), NO_ROUTE, dtype=np.int32)
+        self._fill(allocation, frozenset(failed))
+
+    def machine_of(self, host: int) -> int:
+        """The machine that a host is."""
+        group, slot = self.topology.place_of(host)
+        return group * self.topology.slots + slot
+
+    def host_of(self, machine: int) -> int:
+        """The host that a machine of the allocation is."""
+        host = self.topology.host_at(*divmod(machine, self.topology.slots))
+        assert host is not None
+        return host
+
+    def name(self, link: int) -> str:
+        """A directed link, for operators."""
+        if link < 2:
+            return "no route"
+        if link < self.of_hosts:
+            number, down = divmod(link - 2, 2)
+            return f"link {link_name(self.links[number])} {'down' if down else 'up'}"
+        down, machine = divmod(link - self.of_hosts, self.tree.machines)
+        return f"link {'to' if down else 'from'} host {self.host_of(machine)}"
+
+    def walk(self, leaves: Whole, machines: Whole) -> NDArray[np.int32]:
+        """Numbers of the links from each leaf to each machine, shape (leaves, machines, STEPS).
+
+        Links of hosts are left out. After the last link follows ``NO_LINK``; where the tables
+        lead nowhere, ``NO_ROUTE``.
+        """
+        at = np.broadcast_to(leaves[:, None], (len(leaves), len(machines))).copy()
+        goal, steps = self.leaf_of[machines][None, :], []
+        for _ in range(STEPS):
+            link = np.where(at == goal, NO_LINK, self._out[at, machines[None, :]])
+            steps.append(link)
+            at = np.where(link > NO_ROUTE, self._head[link], np.where(link == NO_ROUTE, goal, at))
+        return np.stack(steps, axis=2).astype(np.int32)
+
+    def _l2(self, pod: int, up: int) -> int:
+        return self._tree.leaves + self._tree.l2_id(pod, up // self._tree.cables[0])
+
+    def _spine(self, l2: int, up: int) -> int:
+        spine = l2 * self._tree.spines_per_group + up // max(1, self._tree.cables[1])
+        return self._tree.leaves + self._tree.l2_id(self._tree.m[2], 0) + spine
+
+    def _named(self, number: int, link: Link) -> NamedLink[int]:
+        up, down = 2 + 2 * number, 3 + 2 * number
+        pod, lower, port = link
+        if isinstance(link, LeafLink):
+            return NamedLink(link, self._tree.leaf_id(pod, lower), self._l2(pod, port), up, down)
+        l2 = self._tree.leaves + self._tree.l2_id(pod, lower)
+        return NamedLink(link, l2, self._spine(lower, port), up, down)
+
+    def _ends(self) -> tuple[Whole, Whole]:
+        """By link between switches: the vertex of the tree below it, and the vertex's level."""
+        group = {leaf[0]: g for leaf, g in self._groups()}
+        pod_of = {leaf[0] // self._tree.m[1]: g for leaf, g in self._groups()}
+        vertices, levels = [], []
+        for link in self.links:
+            if isinstance(link, LeafLink):
+                vertices.append(group[self._tree.leaf_id(link.pod, link.leaf)])
+                levels.append(1)
+            else:
+                vertices.append(pod_of[link.pod] // self.topology.groups_per_pod)
+                levels.append(2)
+        return np.array(vertices, dtype=np.int64), np.array(levels, dtype=np.int64)
+
+    def _groups(self) -> list[tuple[tuple[int, ...], int]]:
+        groups = ((self.topology.leaves_of_group(g), g) for g in range(self.topology.groups))
+        return [(leaves, g) for leaves, g in groups if leaves]
+
+    def _fill(self, allocation: Allocation, failed: frozenset[Link]) -> None:
+        numbers = {link: number for number, link in enumerate(self.links)}
+
+        def named(link: Link) -> NamedLink[int]:
+            return self._named(numbers[link], link)
+
+        for link in self.links:
+            x = named(link)
+            self._head[x.up], self._head[x.down] = x.upper, x.lower
+        partition = Partition(self.topology, allocation, named, failed)
+        for leaf, _, hosts in tenant_ports(self.topology, allocation):
+            machines = [self.machine_of(host) for host in hosts]
+            for switch, out, working in partition.entries(leaf, len(hosts)):
+                if working:
+                    self._out[switch, machines] = out
