@@ -190,6 +190,28 @@ def test_nearest_migrations_stay_in_the_rack():
     )
 
 
+def test_nearest_migrations_miss_a_shorter_move_of_another_unit():
+    """All who stay cost the same, so the search keeps those next to the centre.
+
+    Two of three units can stay. The search keeps both of the first pod, and the third moves over
+    the root. It would be shorter to keep the third, and to move one unit within the first pod.
+    """
+    tree = TREES["tapered"]
+    site = Site(tree)
+    site.claim(Cluster.alike("blue", 3, 1.5), {1: (0,), 2: (1,), 4: (2,)})
+    site.claim(Cluster.alike("red", 3, 0.25), {0: (0,), 2: (1,), 5: (2,)})
+    plan = kraken.upgrade(site, "red", 1, 6, costs=kraken.nearest_migrations)
+    assert plan is not None
+    before, after = (1, 0, 1, 0, 0, 1, 0, 0), counts(tree, plan.embedding)
+    best = min(
+        judge.valid(tree, held(site, but="red"), 4, 1.5),
+        key=lambda one: (judge.levels_moved(tree, before, one), judge.footprint(tree, one)),
+    )
+    assert judge.migrations(before, after) == judge.migrations(before, best) == 1
+    assert judge.levels_moved(tree, before, after) == 3
+    assert judge.levels_moved(tree, before, best) == 2
+
+
 def test_all_upgrades_on_a_tiny_tree():
     """Two racks of two machines; one cluster in all its possible places, another on machine 0."""
     tree = Tree((2, 2), 2, (2, 1))
