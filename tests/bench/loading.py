@@ -6,9 +6,9 @@ A full tree of K-port switches is filled as in ``tests.bench.rendering``. The re
 simulator ``ibsim`` reads the tables of all tenants, and at each SIGHUP reads them again, in each
 form by turns: bare lines, bare lines without leading zeros, lines with port GUIDs. Reported are
 the size of the file, how long OpenSM has it open, by the clock and in processor time, and the
-processor time of the whole reload; the medians of the rounds, and what was least. Then come the
-64-LID blocks that differ with one more tenant, and with a failed cable of a spine. Nothing is
-asserted.
+same of the whole reload; the medians of the rounds, and what was least. Then it reads tables
+with nothing else, with one more tenant, and with a failed cable of a spine: reported are the
+64-LID blocks that differ, and the management packets that OpenSM sends. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import os
 import re
 import signal
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -43,15 +44,18 @@ PATIENCE = 1200.0
 LOOK = 0.001
 """Seconds between two looks at the files that OpenSM has open."""
 
+_SENT = re.compile(rb"QP0 MADs sent +: (\d+)")
 _ZEROS = re.compile(rb"^0x0*([0-9a-f]+) 0*(\d+)", re.MULTILINE)
 
 
 class Reload(NamedTuple):
-    """What one reload took, in seconds."""
+    """What one reload took, in seconds, and the subnet management packets that OpenSM sent."""
 
     open: float
     loading: float
+    clock: float
     whole: float
+    packets: int
 
 
 class OpenSm:
@@ -59,16 +63,19 @@ class OpenSm:
 
     def __init__(self, sim: Simulator, config: Path, tables: Path) -> None:
         self._log, self._tables = sim.directory / "osm.log", tables
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._console = free.getsockname()
         process = sim.start(
             *("opensm", "-F", str(config), "-f", "osm.log", "-s", "0", "-D", "0x03"),
             *("--dump_files_dir", "."),
+            *("--console", "loopback", "--console-port", str(self._console[1])),
         )
         self._process = psutil.Process(process.pid)
         eventually(lambda: self._ups() > 0, "OpenSM's first sweep ends", patience=PATIENCE)
 
     def reload(self) -> Reload:
         """Send SIGHUP, and wait until the sweep ends."""
-        ups, before = self._ups(), self._spent()
+        ups, sent, before, start = self._ups(), self._sent(), self._spent(), time.perf_counter()
         self._process.send_signal(signal.SIGHUP)
         while not self._has_tables_open():
             time.sleep(LOOK)
@@ -77,10 +84,20 @@ class OpenSm:
             time.sleep(LOOK)
         closed, loaded = time.perf_counter(), self._spent()
         eventually(lambda: self._ups() > ups, "OpenSM's sweep ends", patience=PATIENCE)
-        return Reload(closed - opened, loaded - spent, self._spent() - before)
+        whole, clock = self._spent() - before, time.perf_counter() - start
+        return Reload(closed - opened, loaded - spent, clock, whole, self._sent() - sent)
 
     def _ups(self) -> int:
         return self._log.read_bytes().count(b"-> SUBNET UP") if self._log.exists() else 0
+
+    def _sent(self) -> int:
+        """What OpenSM's console counts."""
+        with socket.create_connection(self._console) as console:
+            console.sendall(b"status\n")
+            said = b""
+            while (match := _SENT.search(said)) is None:
+                said += console.recv(4096)
+        return int(match[1])
 
     def _spent(self) -> float:
         times = self._process.cpu_times()
@@ -97,7 +114,7 @@ class OpenSm:
 
 
 def measure(hosts: int, tenants: int, rounds: int) -> str:
-    _, state, cut = states(hosts, tenants)
+    before, state, cut = states(hosts, tenants)
     with TemporaryDirectory(prefix="laas-loading-") as name:
         place, forms = Path(name).resolve(), {}
         bare = _set(state, place, bare=True)
@@ -113,9 +130,11 @@ def measure(hosts: int, tenants: int, rounds: int) -> str:
                 for form, text in forms.items():
                     (bare / "lfts").write_bytes(text)
                     seen[form].append(opensm.reload())
-        (bare / "lfts").write_bytes(forms["bare lines"])
-    columns = ("form", "MB", "open s", "loading CPU s", "least", "reload CPU s", "least")
-    return f"{table(columns, _rows(forms, seen))}\n\n{_changed(state, cut, tenants, hosts)}"
+            changes = list(_changes(opensm, bare / "lfts", place, (before, state, cut)))
+    columns = ("form", "MB", "open s", "loading CPU s", "least")
+    columns += ("reload s", "reload CPU s", "least", "packets")
+    changed = ("change", "switches", "blocks", "packets")
+    return f"{table(columns, _rows(forms, seen))}\n\n{table(changed, changes)}"
 
 
 def _set(state: FabricState, place: Path, *, bare: bool) -> Path:
@@ -127,24 +146,32 @@ def _set(state: FabricState, place: Path, *, bare: bool) -> Path:
 
 def _rows(forms: dict[str, bytes], seen: dict[str, list[Reload]]) -> Iterator[tuple[str, ...]]:
     for form, reloads in seen.items():
-        opened, loading, whole = zip(*reloads, strict=True)
-        figures = (median(opened), median(loading), min(loading), median(whole), min(whole))
-        yield form, f"{len(forms[form]) / 1e6:.1f}", *(f"{figure:.2f}" for figure in figures)
+        opened, loading, clock, whole, packets = zip(*reloads, strict=True)
+        figures = (median(opened), median(loading), min(loading))
+        figures += (median(clock), median(whole), min(whole))
+        size, sent = f"{len(forms[form]) / 1e6:.1f}", f"{median(packets):.0f}"
+        yield form, size, *(f"{figure:.2f}" for figure in figures), sent
 
 
-def _changed(state: FabricState, cut: FabricState, tenants: int, hosts: int) -> str:
-    """Switches and blocks that change with one more tenant, and with a failed cable."""
-    before = desired.subnet_configuration(states(hosts, tenants)[0])
-    rows = []
-    for what, each in (("one more tenant", state), ("a cable of a spine", cut)):
-        after = desired.subnet_configuration(each, before)
+def _changes(
+    opensm: OpenSm, tables: Path, place: Path, wanted: tuple[FabricState, ...]
+) -> Iterator[tuple[str, ...]]:
+    """Switches and blocks that differ, and packets sent, from one state's tables to the next."""
+    first, *_ = wanted
+    tables.write_bytes((_set(first, place / "0", bare=True) / "lfts").read_bytes())
+    opensm.reload()
+    last = desired.subnet_configuration(first)
+    whats = ("nothing", "one more tenant", "a cable of a spine")
+    for number, (what, each) in enumerate(zip(whats, (first, *wanted[1:]), strict=True), 1):
+        made = desired.subnet_configuration(each, last)
         counts = [
-            len(blocks.differing(before.row_by_lid(switch), after.row_by_lid(switch)))
-            for switch in after.tables.rows
+            len(blocks.differing(last.row_by_lid(switch), made.row_by_lid(switch)))
+            for switch in made.tables.rows
         ]
-        rows.append((what, f"{sum(map(bool, counts))}", f"{sum(counts)}"))
-        before = after
-    return table(("change", "switches", "blocks"), rows)
+        tables.write_bytes((_set(each, place / f"{number}", bare=True) / "lfts").read_bytes())
+        sent = opensm.reload().packets
+        yield what, f"{sum(map(bool, counts))}", f"{sum(counts)}", f"{sent}"
+        last = made
 
 
 def main() -> None:
