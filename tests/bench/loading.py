@@ -131,8 +131,8 @@ def measure(hosts: int, tenants: int, rounds: int) -> str:
                     (bare / "lfts").write_bytes(text)
                     seen[form].append(opensm.reload())
             changes = list(_changes(opensm, bare / "lfts", place, (before, state, cut)))
-    columns = ("form", "MB", "open s", "loading CPU s", "least")
-    columns += ("reload s", "reload CPU s", "least", "packets")
+    loading = ("form", "MB", "open s", "loading CPU s", "least")
+    columns = (*loading, "reload s", "reload CPU s", "least", "packets")
     changed = ("change", "switches", "blocks", "packets")
     return f"{table(columns, _rows(forms, seen))}\n\n{table(changed, changes)}"
 
@@ -147,8 +147,8 @@ def _set(state: FabricState, place: Path, *, bare: bool) -> Path:
 def _rows(forms: dict[str, bytes], seen: dict[str, list[Reload]]) -> Iterator[tuple[str, ...]]:
     for form, reloads in seen.items():
         opened, loading, clock, whole, packets = zip(*reloads, strict=True)
-        figures = (median(opened), median(loading), min(loading))
-        figures += (median(clock), median(whole), min(whole))
+        load = (median(opened), median(loading), min(loading))
+        figures = (*load, median(clock), median(whole), min(whole))
         size, sent = f"{len(forms[form]) / 1e6:.1f}", f"{median(packets):.0f}"
         yield form, size, *(f"{figure:.2f}" for figure in figures), sent
 
