@@ -156,8 +156,14 @@ class Overtaken:
         self.searches += 1
         if self.searches <= LOSSES:
             rival = Request(f"rival-{self.searches}", 1)
-            values = {"name": rival.id, "project_id": "rivals", "policy": self.name}
-            asked = AllocationRequest(hosts=1, id=rival.id, fabric="main", **values)
+            asked = AllocationRequest(
+                hosts=1,
+                id=rival.id,
+                name=rival.id,
+                fabric="main",
+                project_id="rivals",
+                policy=self.name,
+            )
             self._store.admit(asked, lambda ledger: Jigsaw().propose(ledger, rival))
         return Jigsaw().propose(fabric, request)
 

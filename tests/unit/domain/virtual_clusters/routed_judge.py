@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -57,7 +58,7 @@ class Judge:
 
     def promised(self, clusters):
         """Directed link -> bandwidth that the (counts, bandwidth) clusters can put there."""
-        total = defaultdict(Fraction)
+        total: defaultdict[str, Fraction] = defaultdict(Fraction)
         for counts, bandwidth in clusters:
             for link, load in self.loads(counts).items():
                 total[link] += load * Fraction(bandwidth)
@@ -68,7 +69,7 @@ class Judge:
         m1, m2, _ = self.topology.tree.m
         total = 0
         for width in (1, m1, m1 * m2):
-            below = defaultdict(int)
+            below: defaultdict[int, int] = defaultdict(int)
             for host, units in counts.items():
                 below[host // width] += units
             total += sum(min(n, sum(counts.values()) - n) for n in below.values())
@@ -103,13 +104,13 @@ def walked(topology, tables, source, target) -> Iterator[tuple[str, str]]:
 
 def maximum_flow(counts, pairs) -> int:
     """Senders to receivers over the pairs, each with its units."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[object] = nx.DiGraph()
     for a, b in pairs:
         if counts.get(a) and counts.get(b):
             graph.add_edge("all", ("sends", a), capacity=counts[a])
             graph.add_edge(("sends", a), ("receives", b))
             graph.add_edge(("receives", b), "every", capacity=counts[b])
-    return nx.maximum_flow_value(graph, "all", "every") if graph else 0
+    return int(nx.maximum_flow_value(graph, "all", "every")) if graph else 0
 
 
 def worst_traffic(demands, pairs):
@@ -118,11 +119,11 @@ def worst_traffic(demands, pairs):
     ``demands[host]`` has one amount for each draw. It is the least cut: for the best set of
     senders, the demands of the others and of all that the set sends to.
     """
-    receivers = defaultdict(set)
+    receivers: defaultdict[int, set[int]] = defaultdict(set)
     for a, b in pairs:
         if a in demands and b in demands:
             receivers[a].add(b)
-    groups = defaultdict(float)
+    groups: defaultdict[frozenset[int], Any] = defaultdict(float)
     for a, targets in receivers.items():
         groups[frozenset(targets)] += demands[a]
     cuts = []

@@ -13,6 +13,7 @@ from contextlib import suppress
 from fractions import Fraction
 from random import Random
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,11 +126,16 @@ def numbered(routes, counts):
     }
 
 
+class Scattered(RoutedSite):
+    link: float
+    """The bandwidth of each link."""
+
+
 def scattered(name, rng, clusters=3):
     """A site with clusters in random places, as after a long time of changes."""
     routes, judge = ROUTED[name]
     link = rng.choice((1.0, 2.0, 3.0))
-    site = RoutedSite(routes, SLOTS, link)
+    site = Scattered(routes, SLOTS, link)
     site.link = link
     for number in range(clusters):
         size, bandwidth = rng.randint(1, 4), rng.choice(BANDWIDTHS)
@@ -296,12 +302,14 @@ def test_a_history_breaks_no_promise_and_gives_everything_back(name, data):
 
 def kept(site, judge):
     """Whether slots and links keep what is promised, by the judge's flows."""
-    used, means, variances = {}, {}, {}
+    used: Counter[int] = Counter()
+    means: dict[object, float] = {}
+    variances: dict[object, float] = {}
     for h in site.clusters.values():
         counts = by_host(site.routes, h.embedding)
         mean, variance = h.cluster.demands[0]
         for host, n in counts.items():
-            used[host] = used.get(host, 0) + n
+            used[host] += n
         for link, load in judge.loads(counts).items():
             cut_off = mean
             if variance:
@@ -332,9 +340,9 @@ def test_demands_exceed_a_link_no_more_often_than_the_risk(name, spread):
     assert site.outage().max() > 0.01
     assert site.outage().max() <= 0.05
     draws, batch = (10**6, 10**5) if FULL else (20_000, 20_000)
-    random, over = np.random.default_rng(1), Counter()
+    random, over = np.random.default_rng(1), Counter[object]()
     for _ in range(draws // batch):
-        total = Counter()
+        total: dict[Any, Any] = dict.fromkeys(judge.pairs, 0)
         for h in site.clusters.values():
             mean, variance = h.cluster.demands[0]
             demands = {
@@ -344,7 +352,7 @@ def test_demands_exceed_a_link_no_more_often_than_the_risk(name, spread):
             for link, pairs in judge.pairs.items():
                 total[link] += worst_traffic(demands, pairs)
         for link, traffic in total.items():
-            over[link] += int((traffic > LINK).sum())
+            over[link] += int(np.sum(traffic > LINK))
     shares = sorted(n / draws for n in over.values())
     print(f"{name}, deviation {spread}: {draws} draws, worst shares {shares[-3:]}")
     assert shares[-1] > 0.002
