@@ -161,8 +161,8 @@ def _changes(
     tables.write_bytes((_set(first, place / "0", bare=True) / "lfts").read_bytes())
     opensm.reload()
     last = desired.subnet_configuration(first)
-    whats = ("nothing", "one more tenant", "a cable of a spine")
-    for number, (what, each) in enumerate(zip(whats, (first, *wanted[1:]), strict=True), 1):
+    names = ("nothing", "one more tenant", "a cable of a spine")
+    for number, (what, each) in enumerate(zip(names, (first, *wanted[1:]), strict=True), 1):
         made = desired.subnet_configuration(each, last)
         counts = [
             len(blocks.differing(last.row_by_lid(switch), made.row_by_lid(switch)))
