@@ -5,7 +5,7 @@
 Two processes that search the same ledger tend to choose the same hosts, and the one that commits
 second searches again. So for ``MEMORY`` seconds after a lost race a process waits until the one
 before it has decided, as threads of one process do (``thread_order``). A process that is alone
-loses no race, and asks the database for nothing.
+loses no race, so it takes no lock.
 
 The order is an advisory lock of PostgreSQL or MariaDB, which serve processes as they ask. The wait
 is bounded, and correctness never depends on it. SQLite has no such lock, and its processes race.

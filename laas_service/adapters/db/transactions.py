@@ -81,7 +81,7 @@ _GENERATION = select(models.Fabric.generation).where(models.Fabric.id == bindpar
 _RECORD = (
     select(models.Allocation)
     .where(models.Allocation.id == bindparam("id"))
-    .execution_options(populate_existing=True)  # ``update`` passes the session's objects by
+    .execution_options(populate_existing=True)  # ``update`` does not change objects of the session
 )
 _SEQUENCE = select(models.Allocation.sequence).where(models.Allocation.id == bindparam("id"))
 _NEWEST = (

@@ -45,7 +45,7 @@ they try in all; machines that one look at closed links sorts out."""
 
 
 class Cost(NamedTuple):
-    """What is least, in this order."""
+    """What a plan costs; plans are compared by migrations first."""
 
     migrations: int
     """Remaining units that change their host."""
@@ -66,7 +66,7 @@ class Refused(NamedTuple):
     """No plan was found."""
 
     binding: str
-    """What a larger part of the cluster came up against, for operators."""
+    """Why, for operators: too few free slots, or the link that stopped most attempts."""
     proven: bool
     """Whether no embedding fits."""
 
