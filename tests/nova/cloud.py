@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -153,6 +154,9 @@ class Nova(test.TestCase):
     def deaf_scheduler(self) -> Iterator[Any]:
         """Run a second scheduler that never hears of a change; it decides every other request.
 
+        Its name is new, as the messaging driver for tests keeps what it sent to a stopped service
+        for the next one of the same name, which would hear it before it is deaf.
+
         It decides the first one. The two decide by turns whichever of them gets the message: the
         messaging driver for tests gives it to the one that polls first, which may always be the
         same.
@@ -160,7 +164,8 @@ class Nova(test.TestCase):
         Its fixture is cleaned up with the others: until then it keeps the end of this service from
         shutting down the executors of the whole process.
         """
-        second = self.useFixture(nova_fixtures.ServiceFixture("scheduler", "deaf")).service
+        name = f"deaf-{uuid.uuid4()}"
+        second = self.useFixture(nova_fixtures.ServiceFixture("scheduler", name)).service
         for message in ("update_aggregates", "delete_aggregate"):
             setattr(second.manager.host_manager, message, lambda *args: None)
         managers = second.manager, self.scheduler.manager
