@@ -12,22 +12,24 @@ lost answer. Ironic refuses changes of a node that is being deployed or cleaned;
 changed at a later call.
 """
 
-import json
-import logging
-import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from dataclasses import replace
+from typing import ClassVar
 
-from keystoneauth1 import exceptions as keystone_errors
-from keystoneauth1 import loading
-from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
-from requests import Response
-from tenacity import wait_exponential
 
+from laas_service.adapters import ironic_nodes
+from laas_service.adapters.ironic_nodes import (
+    AVAILABLE,
+    FREE,
+    NODES,
+    Cloud,
+    Mark,
+    Node,
+    NodesByHost,
+)
 from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
@@ -37,289 +39,15 @@ from laas_service.app.ports.compute import (
     ServerLoad,
     ServerMoves,
 )
-from laas_service.app.retries import retrying
 from laas_service.domain.errors import (
     Conflict,
     Forbidden,
     HostsBusy,
     InvalidInput,
     LaasError,
-    LimitExceeded,
     NotFound,
-    Unavailable,
 )
 from laas_service.domain.wording import listed
-
-LOG = logging.getLogger(__name__)
-
-GROUP = "ironic"
-
-VERSION = "1.65"
-"""First version with ``lessee`` (Ironic 16, Wallaby)."""
-
-PAGE = 1000
-"""Nodes or ports that one request lists; Ironic lists no more by default."""
-
-MARK = "laas"
-"""The property with the mark."""
-
-FIELDS = (
-    "automated_clean",
-    "instance_uuid",
-    "last_error",
-    "lessee",
-    "maintenance",
-    "maintenance_reason",
-    "name",
-    "power_state",
-    "properties",
-    "protected",
-    "provision_state",
-    "target_provision_state",
-    "uuid",
-)
-
-AVAILABLE = "available"
-CLEANING = frozenset({"deleting", "cleaning", "clean wait", "clean hold"})
-"""The states from the end of an instance until its node is clean."""
-
-UNDEPLOYED = frozenset(
-    {
-        AVAILABLE,
-        "clean failed",
-        "enroll",
-        "inspect failed",
-        "inspect wait",
-        "inspecting",
-        "manageable",
-        "verifying",
-    }
-)
-"""The states of a node without an instance, except those in ``CLEANING``."""
-
-CHANGEABLE = frozenset(
-    {
-        "adopt failed",
-        "clean failed",
-        "deploy failed",
-        "error",
-        "inspect failed",
-        "inspect wait",
-        "inspecting",
-        "rescue failed",
-        "service failed",
-        "service hold",
-        "servicing",
-        "unrescue failed",
-        "verifying",
-    }
-)
-"""The states in which Ironic lets a node be changed although a transition is under way."""
-
-POWER = frozenset({"power on", "power off", "rebooting"})
-
-READ_PAUSE = 0.1
-"""Seconds before the first retry of a read; doubled before the second."""
-
-NODES = "see all nodes (role service in Ironic's service project, or reader of the system)"
-CHANGES = "change all nodes (role service in Ironic's service project, or member of the system)"
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """Whose a node is; without ``allocation`` it is free.
-
-    ``leaving``: it has an instance that its project has to delete, and takes no other one.
-    """
-
-    allocation: str | None = None
-    project: str | None = None
-    leaving: bool = False
-
-    def document(self) -> dict[str, Any]:
-        """As it stands among the properties."""
-        if self.allocation is None:
-            return {"pool": True}
-        leaving = {"leaving": True} if self.leaving else {}
-        return {"allocation": self.allocation, "project": self.project, **leaving}
-
-
-FREE = _Mark()
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A node as Ironic shows it. ``mark`` is None if the node was never in the pool."""
-
-    uuid: str
-    name: str
-    lessee: str | None
-    state: str
-    changing: bool
-    """A transition is under way, during which Ironic refuses changes in most states."""
-
-    problem: str
-    """Why Ironic would not deploy it, apart from its state; or empty."""
-
-    last_error: str
-    instance: str | None
-    protected: bool
-    mark: _Mark | None
-
-    @property
-    def deployed(self) -> bool:
-        """Whether it has an instance, or gets one, or is reserved for one."""
-        if self.state in CLEANING:
-            return False
-        return self.state not in UNDEPLOYED or self.instance is not None
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing of an earlier owner is on its way: no instance, no cleaning."""
-        return not self.deployed and self.state not in CLEANING
-
-    @property
-    def unfit(self) -> str:
-        """Why nobody may get it now; empty if it may be handed over."""
-        if self.problem:
-            return self.problem
-        if self.state != AVAILABLE:
-            return f"{self.state}{': ' if self.last_error else ''}{self.last_error}"
-        if self.instance is not None:
-            return f"reserved for instance {self.instance}"
-        return ""
-
-
-class Cloud:
-    """Calls to Ironic, with their errors translated.
-
-    Reads are tried up to three times, writes once. Each call starts with ``beat``, which gets its
-    name, and whose exceptions abort the operation.
-
-    Errors of all methods:
-        Unavailable: time-out, broken connection, 5xx, or an invalid answer; a write may
-            have been carried out.
-        Forbidden: the service's user lacks the permission that the message names.
-        LimitExceeded: the rate of requests is limited.
-    """
-
-    def __init__(
-        self,
-        ironic: Adapter,
-        beat: Callable[[str], None] = lambda action: None,
-        *,
-        page: int = PAGE,
-    ) -> None:
-        self._ironic = ironic
-        self._beat = beat
-        self._page = page
-        self._prefix: str | None = None
-
-    def nodes(self) -> list[_Node]:
-        """All nodes that the service's user may see."""
-        return self._pages("nodes", ",".join(FIELDS), _node)
-
-    def guids(self) -> dict[int, str]:
-        """The node of each port GUID that an InfiniBand port has in ``extra.client-id``."""
-        ports = self._pages("ports", "uuid,node_uuid,extra", lambda port: port)
-        known = ((_guid(port["extra"].get("client-id")), str(port["node_uuid"])) for port in ports)
-        return {guid: node for guid, node in known if guid is not None}
-
-    def change(self, node: _Node, lessee: str | None, mark: _Mark) -> "_Node | str":
-        """Set lessee and mark; the node as it is then, or the text of a refusal."""
-        changes: list[dict[str, Any]] = [
-            {"op": "replace", "path": "/lessee", "value": lessee},
-            {"op": "add", "path": f"/properties/{MARK}", "value": mark.document()},
-        ]
-        return self._patch(node, f"set the lessee of node {node.name}", changes)
-
-    def unprotect(self, node: _Node) -> "_Node | str":
-        """Let the node be undeployed; its lessee may have protected it."""
-        changes = [{"op": "replace", "path": "/protected", "value": False}]
-        return self._patch(node, f"unprotect node {node.name}", changes)
-
-    def undeploy(self, node: _Node) -> str | None:
-        """Ask for the end of the node's instance; Ironic cleans the node then."""
-        path, body = f"/nodes/{node.uuid}/states/provision", {"target": "deleted"}
-        return self._write(
-            f"undeploy node {node.name}",
-            CHANGES,
-            lambda: self._request("PUT", path, json=body),
-            lambda _: None,
-        )
-
-    def power_off(self, node: _Node) -> str | None:
-        """Ask for the node to be powered off."""
-        path, body = f"/nodes/{node.uuid}/states/power", {"target": "power off"}
-        return self._write(
-            f"power off node {node.name}",
-            CHANGES,
-            lambda: self._request("PUT", path, json=body),
-            lambda _: None,
-        )
-
-    def _patch(self, node: _Node, action: str, changes: list[dict[str, Any]]) -> "_Node | str":
-        return self._write(
-            action,
-            CHANGES,
-            lambda: self._request("PATCH", f"/nodes/{node.uuid}", json=changes),
-            lambda answer: _node(answer.json()),
-        )
-
-    def _pages(self, kind: str, fields: str, parse: Callable[[Mapping[str, Any]], T]) -> list[T]:
-        """All items of a list, by page."""
-
-        def read() -> list[T]:
-            found: list[T] = []
-            marker = ""
-            while True:
-                path = f"/{kind}?fields={fields}&limit={self._page}{marker}"
-                answer = self._request("GET", path).json()
-                found += map(parse, answer[kind])
-                if not answer.get("next"):
-                    return found
-                marker = f"&marker={answer[kind][-1]['uuid']}"
-
-        return self._read(f"list {kind}", NODES, read)
-
-    def _request(self, method: str, path: str, **options: Any) -> Response:
-        if self._prefix is None:
-            endpoint = (self._ironic.get_endpoint() or "").rstrip("/")
-            self._prefix = "" if endpoint.endswith("/v1") else "/v1"
-        return self._ironic.request(
-            f"{self._prefix}{path}", method, microversion=VERSION, **options
-        )
-
-    def _read(self, action: str, rule: str, call: Callable[[], T]) -> T:
-        self._beat(action)
-
-        def attempt() -> T:
-            try:
-                return call()
-            except Exception as error:
-                raise _translated(action, rule, error) from error
-
-        pause = wait_exponential(multiplier=READ_PAUSE)
-        return retrying(Unavailable, attempts=3, wait=pause)(attempt)
-
-    def _write(
-        self, action: str, rule: str, call: Callable[[], Response], parse: Callable[[Response], R]
-    ) -> R | str:
-        """Make a call that writes, once; what it answers, or the text of a refusal."""
-        self._beat(action)
-        try:
-            return parse(call())
-        except Exception as error:
-            if isinstance(error, keystone_errors.HttpError) and error.http_status in (
-                400,
-                404,
-                409,
-            ):
-                return _reason(error)
-            raise _translated(action, rule, error) from error
 
 
 class _Reading(threading.local):
@@ -328,17 +56,16 @@ class _Reading(threading.local):
     ``comparing``: whether the methods of the port share them.
     """
 
-    nodes: dict[str, _Node] | None = None
+    nodes: dict[str, Node] | None = None
     comparing = False
 
 
 class IronicCompute:
     """The ``Compute`` port on Ironic; one writer at a time in this process.
 
-    A host is the node of its name, or the one that has a port with a GUID of the host;
-    ``guids`` gives the port GUIDs of every host. ``sentinel`` is the lessee of free nodes, which
-    is no project. A node that Ironic does not know counts as empty, so it does not block a
-    release; pooling it or handing it over raises ``NotFound``.
+    ``guids`` is that of ``NodesByHost``, which tells the node of a host. ``sentinel`` is the lessee
+    of free nodes, which is no project. A node that Ironic does not know counts as empty, so it
+    does not block a release; pooling it or handing it over raises ``NotFound``.
 
     Errors beyond those of the port: ``Conflict`` for nodes that are leased to others, and for
     nodes that cannot be handed over in their state; ``InvalidInput`` for a project that cannot
@@ -355,11 +82,10 @@ class IronicCompute:
         sentinel: str,
     ) -> None:
         self._cloud = cloud
-        self._guids = guids
+        self._by_host = NodesByHost(guids)
         self._sentinel = sentinel
         self._writing = threading.Lock()
         self._reading = _Reading()
-        self._known: dict[str, str] = {}  # node of each host that was found by GUID
 
     # -- the port ---------------------------------------------------------------
 
@@ -451,7 +177,7 @@ class IronicCompute:
         """
         project = self._checked_project(handover)
         id, hosts = handover.allocation_id, set(handover.hosts)
-        mark = _Mark(id, project)
+        mark = Mark(id, project)
         with self._writing:
             self._begin()
             nodes = self._nodes()
@@ -519,11 +245,11 @@ class IronicCompute:
         if left:
             raise HostsBusy(f"hosts cannot be taken back: {listed(left)}")
 
-    def _tear_down(self, host: str, node: _Node) -> str | None:
+    def _tear_down(self, host: str, node: Node) -> str | None:
         """Take the node from its lessee, and delete the instance; why that is refused."""
         if not node.changing and node.lessee != self._sentinel:
             mark = node.mark or FREE
-            closed = _Mark(mark.allocation, mark.project, leaving=mark.allocation is not None)
+            closed = Mark(mark.allocation, mark.project, leaving=mark.allocation is not None)
             written = self._changed(host, node, self._sentinel, closed)
             if isinstance(written, str):
                 return written
@@ -543,14 +269,14 @@ class IronicCompute:
         self._begin()
         return self._handed_over(self._nodes())
 
-    def _handed_over(self, nodes: Mapping[str, _Node]) -> Mapping[str, Handover]:
-        found: dict[str, dict[str, _Node]] = {}
+    def _handed_over(self, nodes: Mapping[str, Node]) -> Mapping[str, Handover]:
+        found: dict[str, dict[str, Node]] = {}
         for host, node in nodes.items():
             if node.mark and node.mark.allocation:
                 found.setdefault(node.mark.allocation, {})[host] = node
         return {id: self._observed_handover(id, members) for id, members in found.items()}
 
-    def _observed_handover(self, id: str, members: Mapping[str, _Node]) -> Handover:
+    def _observed_handover(self, id: str, members: Mapping[str, Node]) -> Handover:
         staying = {h: n for h, n in members.items() if not (n.mark and n.mark.leaving)}
         if not staying:
             return Handover(id, self._sentinel, tuple(sorted(members)))
@@ -590,12 +316,12 @@ class IronicCompute:
             raise InvalidInput("project_id", project, "this id stands for no project")
         return project
 
-    def _check_known(self, hosts: Collection[str], nodes: Mapping[str, _Node]) -> None:
+    def _check_known(self, hosts: Collection[str], nodes: Mapping[str, Node]) -> None:
         if unknown := set(hosts) - nodes.keys():
             fix = f"enroll it, and give the service's user a role to {NODES}"
             raise NotFound("bare-metal node", listed(sorted(unknown)), fix)
 
-    def _check_joining(self, nodes: Mapping[str, _Node]) -> None:
+    def _check_joining(self, nodes: Mapping[str, Node]) -> None:
         """Raise unless these nodes may be handed over."""
         if foreign := [
             f"{host} is leased to project {node.lessee}"
@@ -612,14 +338,14 @@ class IronicCompute:
         if unfit := [f"{host} is {n.unfit}" for host, n in sorted(nodes.items()) if n.unfit]:
             raise HostsBusy(f"hosts cannot be handed over: {listed(unfit)}")
 
-    def _unfit(self, node: _Node) -> str:
+    def _unfit(self, node: Node) -> str:
         if node.mark and node.mark.allocation:
             return node.problem
         if node.deployed:
             return ""  # ``servers`` tells
         return node.unfit
 
-    def _on(self, host: str, node: _Node) -> tuple[Occupant, ...]:
+    def _on(self, host: str, node: Node) -> tuple[Occupant, ...]:
         leaving = bool(node.mark and node.mark.leaving and node.lessee != self._sentinel)
         if not (node.deployed or leaving):
             return ()
@@ -628,7 +354,7 @@ class IronicCompute:
             project = node.mark.project
         return (Occupant(host, node.instance or node.uuid, project),)
 
-    def _shown(self, host: str, node: _Node) -> str:
+    def _shown(self, host: str, node: Node) -> str:
         error = f" ({node.last_error})" if node.last_error else ""
         lessee = node.lessee if node.lessee != self._sentinel else None
         project = lessee or (node.mark.project if node.mark else None)
@@ -646,29 +372,17 @@ class IronicCompute:
         if not self._reading.comparing:
             self._reading.nodes = None
 
-    def _nodes(self) -> dict[str, _Node]:
+    def _nodes(self) -> dict[str, Node]:
         """All nodes by name of their host; those of no host by their own name."""
         if not self._reading.comparing:
             self._reading.nodes = None
         if self._reading.nodes is None:
-            self._reading.nodes = self._by_host(self._cloud.nodes())
+            self._reading.nodes = self._by_host.of(self._cloud, self._cloud.nodes())
         return self._reading.nodes
-
-    def _by_host(self, nodes: Iterable[_Node]) -> dict[str, _Node]:
-        by_name = {node.name: node for node in nodes}
-        by_uuid = {node.uuid: node for node in by_name.values()}
-        unnamed = {h: set(guids) for h, guids in self._guids().items() if h not in by_name}
-        if any(self._known.get(host) not in by_uuid for host in unnamed):
-            self._known = _by_guid(unnamed, self._cloud.guids())
-        found = {
-            host: by_uuid[self._known[host]] for host in unnamed if self._known.get(host) in by_uuid
-        }
-        mapped = {node.uuid for node in found.values()}
-        return found | {name: n for name, n in by_name.items() if n.uuid not in mapped}
 
     # -- changes ------------------------------------------------------------------
 
-    def _changed(self, host: str, node: _Node, lessee: str | None, mark: _Mark) -> "_Node | str":
+    def _changed(self, host: str, node: Node, lessee: str | None, mark: Mark) -> "Node | str":
         """Set lessee and mark; the node as it is then, or why Ironic refuses that now."""
         try:
             written = self._cloud.change(node, lessee, mark)
@@ -681,13 +395,13 @@ class IronicCompute:
             self._reading.nodes[host] = written
         return written
 
-    def _written(self, host: str, node: _Node, lessee: str, mark: _Mark) -> _Node:
+    def _written(self, host: str, node: Node, lessee: str, mark: Mark) -> Node:
         written = self._changed(host, node, lessee, mark)
         if isinstance(written, str):
             raise Conflict(f"node {host} cannot be leased to {lessee} now: {written}")
         return written
 
-    def _fence(self, host: str, node: _Node) -> None:
+    def _fence(self, host: str, node: Node) -> None:
         """Let nobody deploy a node of an allocation; with an instance once that is gone."""
         assert node.mark is not None
         lessee = node.lessee if node.deployed else self._sentinel
@@ -695,7 +409,7 @@ class IronicCompute:
         if not node.changing and (node.lessee, node.mark) != (lessee, closed):
             self._changed(host, node, lessee, closed)
 
-    def _leave(self, host: str, node: _Node) -> str | None:
+    def _leave(self, host: str, node: Node) -> str | None:
         """Free a node that leaves an allocation; why that is not possible yet.
 
         With an instance it is marked, so that ``occupants`` shows it until it is free.
@@ -716,114 +430,20 @@ def connect(
 ) -> IronicCompute:
     """The port as [compute] and [ironic] configure it; it does not call Ironic yet.
 
-    ``guids`` as in ``IronicCompute``, ``beat`` as in ``Cloud``.
+    ``guids`` as in ``NodesByHost``, ``beat`` as in ``Cloud``.
 
     Raises:
         InvalidInput: the options give no login.
     """
-    try:
-        auth = loading.load_auth_from_conf_options(conf, GROUP)
-        session = loading.load_session_from_conf_options(conf, GROUP)
-        adapter = loading.load_adapter_from_conf_options(conf, GROUP, session=session, auth=auth)
-    except keystone_errors.ClientException as error:
-        raise InvalidInput("[ironic]", "login", str(error)) from error
-    if auth is None:
+    cloud = ironic_nodes.connect(conf, beat)
+    if cloud is None:
         raise InvalidInput("[ironic] auth_type", None, "set it, for example to password")
-    return IronicCompute(Cloud(adapter, beat), guids, sentinel=conf.compute.sentinel)
+    return IronicCompute(cloud, guids, sentinel=conf.compute.sentinel)
 
 
-def _belongs(node: _Node, allocation_id: str) -> bool:
+def _belongs(node: Node, allocation_id: str) -> bool:
     return node.mark is not None and node.mark.allocation == allocation_id
 
 
-def _marked(nodes: Mapping[str, _Node], allocation_id: str) -> dict[str, _Node]:
+def _marked(nodes: Mapping[str, Node], allocation_id: str) -> dict[str, Node]:
     return {host: node for host, node in nodes.items() if _belongs(node, allocation_id)}
-
-
-def _by_guid(hosts: Mapping[str, Collection[int]], nodes: Mapping[int, str]) -> dict[str, str]:
-    """The node of each host that has one of its GUIDs; none if several nodes have some."""
-    found = {}
-    for host, guids in hosts.items():
-        owners = {nodes[guid] for guid in guids if guid in nodes}
-        if len(owners) > 1:
-            LOG.warning("host %s has GUIDs of several nodes: %s", host, listed(sorted(owners)))
-        elif owners:
-            found[host] = owners.pop()
-    return found
-
-
-def _guid(client_id: object) -> int | None:
-    """The port GUID at the end of a DHCP client id; None if it has another form."""
-    octets = str(client_id or "").replace(":", "")
-    return int(octets[-16:], 16) if re.fullmatch("[0-9A-Fa-f]{40}", octets) else None
-
-
-def _node(document: Mapping[str, Any]) -> _Node:
-    """The node in a document. Raises: KeyError, TypeError, AttributeError."""
-    state = str(document["provision_state"] or AVAILABLE)
-    changing = document["target_provision_state"] and state not in CHANGEABLE
-    instance = document["instance_uuid"]
-    lessee = document["lessee"]
-    return _Node(
-        str(document["uuid"]),
-        str(document["name"] or document["uuid"]),
-        None if lessee is None else str(lessee),
-        state,
-        bool(changing),
-        _problem(document),
-        str(document["last_error"] or ""),
-        None if instance is None else str(instance),
-        bool(document["protected"]),
-        _mark(document["properties"].get(MARK)),
-    )
-
-
-def _problem(document: Mapping[str, Any]) -> str:
-    if document["maintenance"]:
-        reason = document["maintenance_reason"]
-        return f"in maintenance{f': {reason}' if reason else ''}"
-    if document["automated_clean"] is False:
-        return "not cleaned automatically (automated_clean is False)"
-    if document["power_state"] not in POWER:
-        return f"in an unknown power state ({document['power_state']})"
-    return ""
-
-
-def _mark(document: object) -> _Mark | None:
-    """The mark in a property; None if it is not one of ours."""
-    if not isinstance(document, Mapping):
-        return None
-    if "allocation" not in document:
-        return FREE
-    project = str(document.get("project", ""))
-    return _Mark(str(document["allocation"]), project, bool(document.get("leaving")))
-
-
-def _reason(error: keystone_errors.HttpError) -> str:
-    """The text of a refusal: Ironic wraps a JSON document in another one."""
-    if error.response is None:
-        return str(error)
-    try:
-        inner = error.response.json()["error_message"]
-        return str(json.loads(inner)["faultstring"] if isinstance(inner, str) else inner)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return str(error)
-
-
-def _translated(action: str, rule: str, error: Exception) -> LaasError:
-    """The error of ours for an error of the libraries; its message holds no token or password.
-
-    Any other exception means that the libraries could not parse an answer.
-    """
-    status = error.http_status if isinstance(error, keystone_errors.HttpError) else None
-    if status == 403:
-        return Forbidden(f"not allowed to {action}: give the service's user a role to {rule}")
-    if status in (413, 429):
-        return LimitExceeded(f"cannot {action}: {error}")
-    if status == 401:
-        return Unavailable(
-            f"cannot {action}: Keystone or Ironic does not accept the configured login"
-        )
-    if isinstance(error, keystone_errors.ClientException):
-        return Unavailable(f"cannot {action}: {error}")
-    return Unavailable(f"cannot {action}: the answer is invalid ({type(error).__name__}: {error})")

@@ -25,8 +25,8 @@ from keystoneauth1.adapter import Adapter
 from novaclient import client as nova_client
 from novaclient import exceptions as nova_errors
 from oslo_config import cfg
-from tenacity import wait_exponential
 
+from laas_service.adapters.openstack_calls import Calls
 from laas_service.adapters.server_moves import (
     EVACUATION,
     ComputeService,
@@ -43,14 +43,12 @@ from laas_service.app.ports.compute import (
     ServerLoad,
     ServerMoves,
 )
-from laas_service.app.retries import retrying
 from laas_service.domain.errors import (
     Conflict,
     Forbidden,
     HostsBusy,
     InvalidInput,
     LaasError,
-    LimitExceeded,
     NotFound,
     Unavailable,
 )
@@ -113,11 +111,7 @@ SHARED_FOR = 600.0
 FEW = 100
 """Up to so many hypervisors, all are listed where some are asked for."""
 
-READ_PAUSE = 0.1
-"""Seconds before the first retry of a read; doubled before the second."""
-
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,52 +154,27 @@ class _Hypervisor:
     servers: frozenset[str]
 
 
-class Cloud:
-    """Calls to Nova and placement, with their errors translated.
+class Cloud(Calls):
+    """Calls to Nova and placement; errors as in ``Calls``.
 
-    Reads are tried up to three times. Writes are tried once and return the aggregate as Nova has
-    it afterwards, or the text of Nova's refusal (400, 404, 409); the caller then re-reads the
-    state. Each call starts with ``beat``, which gets its name, and whose exceptions abort the
-    operation.
-
-    Errors of all methods:
-        Unavailable: time-out, broken connection, 5xx, or an invalid answer; a write may
-            have been carried out.
-        Forbidden: the service's user lacks the permission that the message names.
-        LimitExceeded: Nova limits the rate or size of requests.
+    Writes return the aggregate as Nova has it afterwards, or the text of Nova's refusal (400, 404,
+    409); the caller then re-reads the state.
     """
+
+    service: ClassVar[str] = "Nova"
+    grant: ClassVar[str] = "a role with"
 
     def __init__(
         self, nova: Any, placement: Adapter, beat: Callable[[str], None] = lambda action: None
     ) -> None:
+        super().__init__(beat)
         self._nova = nova
         self._placement = placement
-        self._beat = beat
 
-    def _read(self, action: str, rule: str, call: Callable[[], T]) -> T:
-        """Make a call that reads, up to three times."""
-        self._beat(action)
-
-        def attempt() -> T:
-            try:
-                return call()
-            except Exception as error:
-                raise _translated(action, rule, error) from error
-
-        pause = wait_exponential(multiplier=READ_PAUSE)
-        return retrying(Unavailable, attempts=3, wait=pause)(attempt)
-
-    def _write(
-        self, action: str, rule: str, call: Callable[[], T], parse: Callable[[T], R]
-    ) -> R | str:
-        """Make a call that writes, once; what it answers, or the text of a refusal."""
-        self._beat(action)
-        try:
-            return parse(call())
-        except Exception as error:
-            if _status(error) in (400, 404, 409):
-                return str(error)
-            raise _translated(action, rule, error) from error
+    def _status(self, error: Exception) -> int | None:
+        if isinstance(error, nova_errors.ClientException):
+            return int(error.code)
+        return super()._status(error)
 
     def aggregates(self) -> dict[str, _Aggregate]:
         """All aggregates of the cloud by name."""
@@ -1421,28 +1390,3 @@ def _migration(document: Mapping[str, Any]) -> Migration:
 
 def _hints(server: Mapping[str, Any]) -> Collection[str]:
     return dict(server["scheduler_hints"] or {}).keys()
-
-
-def _status(error: Exception) -> int | None:
-    if isinstance(error, nova_errors.ClientException):
-        return int(error.code)
-    return error.http_status if isinstance(error, keystone_errors.HttpError) else None
-
-
-def _translated(action: str, rule: str, error: Exception) -> LaasError:
-    """The error of ours for an error of the libraries; its message holds no token or password.
-
-    Any other exception means that the libraries could not parse an answer.
-    """
-    status = _status(error)
-    if status == 403:
-        return Forbidden(f"not allowed to {action}: give the service's user a role with {rule}")
-    if status in (413, 429):
-        return LimitExceeded(f"cannot {action}: {error}")
-    if status == 401:
-        return Unavailable(
-            f"cannot {action}: Keystone or Nova does not accept the configured login"
-        )
-    if status is not None or isinstance(error, keystone_errors.ClientException):
-        return Unavailable(f"cannot {action}: {error}")
-    return Unavailable(f"cannot {action}: the answer is invalid ({type(error).__name__}: {error})")

@@ -13,7 +13,7 @@ import pytest
 from keystoneauth1 import loading
 from oslo_config import cfg
 
-from laas_service.adapters import nova
+from laas_service.adapters import nova, openstack_calls
 from laas_service.app.ports.compute import Handover, Observed, Occupant
 from laas_service.conf import register_opts
 from laas_service.domain.errors import (
@@ -73,7 +73,7 @@ def connect(server, tmp_path, compute_options=(), **nova_options):
 @pytest.fixture
 def sessions(monkeypatch):
     """The HTTP sessions of the adapter, for tests that shorten the time-outs."""
-    monkeypatch.setattr(nova, "READ_PAUSE", 0.0)
+    monkeypatch.setattr(openstack_calls, "READ_PAUSE", 0.0)
     made = []
     load = loading.load_session_from_conf_options
 

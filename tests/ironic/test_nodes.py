@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 
 from laas_service.adapters import ironic as adapter
+from laas_service.adapters import openstack_calls
+from laas_service.adapters.ironic_nodes import FREE, Cloud
 from laas_service.app.ports.compute import Handover, ServerMoves
 from laas_service.domain.errors import (
     Conflict,
@@ -314,7 +316,7 @@ def test_nodes_are_listed_by_page_and_once_a_comparison(ironic, configured, red)
     ironic.enroll(*HOSTS)
     calls: list[str] = []
     made = configured.parts().compute
-    cloud = adapter.Cloud(made._cloud._ironic, calls.append, page=3)
+    cloud = Cloud(made._cloud._ironic, calls.append, page=3)
     compute = adapter.IronicCompute(cloud, sentinel=NOBODY)
     assert [node.name for node in cloud.nodes()] == HOSTS
     calls.clear()
@@ -336,7 +338,7 @@ def test_a_user_without_rights(ironic, configured, keystone, red):
         weak.pool(["n1"])
     ironic.patch("n1", lessee=service)
     with pytest.raises(Forbidden, match="not allowed to set the lessee of node n1"):
-        weak._cloud.change(weak._nodes()["n1"], red.id, adapter.FREE)
+        weak._cloud.change(weak._nodes()["n1"], red.id, FREE)
 
 
 def test_a_project_that_cannot_be_a_lessee(ironic, compute):
@@ -346,7 +348,7 @@ def test_a_project_that_cannot_be_a_lessee(ironic, compute):
 
 
 def test_ironic_that_does_not_answer(ironic, compute, red, monkeypatch):
-    monkeypatch.setattr(adapter, "READ_PAUSE", 0.0)
+    monkeypatch.setattr(openstack_calls, "READ_PAUSE", 0.0)
     ironic.enroll("n1")
     compute.pool(["n1"])
     ironic.stop()

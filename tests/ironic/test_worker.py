@@ -11,7 +11,7 @@ import signal
 import pytest
 
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.adapters.ironic import Cloud
+from laas_service.adapters.ironic_nodes import Cloud
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest

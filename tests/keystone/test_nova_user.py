@@ -14,7 +14,7 @@ import pytest
 from keystoneauth1 import loading
 from oslo_config import cfg
 
-from laas_service.adapters import nova
+from laas_service.adapters import openstack_calls
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import Caller
@@ -82,7 +82,7 @@ def north(regions):
 @pytest.fixture
 def made(keystone, tmp_path, monkeypatch):
     """Make the parts of a process with these options of [nova]."""
-    monkeypatch.setattr(nova, "READ_PAUSE", 0.0)
+    monkeypatch.setattr(openstack_calls, "READ_PAUSE", 0.0)
 
     def parts(placement="", **options):
         given = {

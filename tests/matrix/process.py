@@ -24,7 +24,7 @@ from oslo_config import cfg
 from waitress.server import create_server
 
 from laas_service import conf as options
-from laas_service.adapters import nova
+from laas_service.adapters import openstack_calls
 from laas_service.cmd.api import application
 from laas_service.cmd.manage import main as manage
 from laas_service.wiring import Parts
@@ -99,7 +99,7 @@ def _end_with_parent() -> None:
 def _note_sessions(sessions: list[Any]) -> None:
     """Record the HTTP sessions that the Nova adapter makes, and remove its pauses."""
     load = loading.load_session_from_conf_options
-    nova.READ_PAUSE = 0.0
+    openstack_calls.READ_PAUSE = 0.0
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         sessions.append(load(*args, **kwargs))

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Ironic's nodes: how they are listed and changed, and which node a host of a fabric is."""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from keystoneauth1 import exceptions as keystone_errors
+from keystoneauth1 import loading
+from keystoneauth1.adapter import Adapter
+from oslo_config import cfg
+from requests import Response
+
+from laas_service.adapters.openstack_calls import Calls
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.wording import listed
+
+LOG = logging.getLogger(__name__)
+
+GROUP = "ironic"
+
+VERSION = "1.65"
+"""First version with ``lessee`` (Ironic 16, Wallaby)."""
+
+PAGE = 1000
+"""Nodes or ports that one request lists; Ironic lists no more by default."""
+
+MARK = "laas"
+"""The property with the mark."""
+
+FIELDS = (
+    "automated_clean",
+    "instance_uuid",
+    "last_error",
+    "lessee",
+    "maintenance",
+    "maintenance_reason",
+    "name",
+    "power_state",
+    "properties",
+    "protected",
+    "provision_state",
+    "target_provision_state",
+    "uuid",
+)
+
+AVAILABLE = "available"
+CLEANING = frozenset({"deleting", "cleaning", "clean wait", "clean hold"})
+"""The states from the end of an instance until its node is clean."""
+
+UNDEPLOYED = frozenset(
+    {
+        AVAILABLE,
+        "clean failed",
+        "enroll",
+        "inspect failed",
+        "inspect wait",
+        "inspecting",
+        "manageable",
+        "verifying",
+    }
+)
+"""The states of a node without an instance, except those in ``CLEANING``."""
+
+CHANGEABLE = frozenset(
+    {
+        "adopt failed",
+        "clean failed",
+        "deploy failed",
+        "error",
+        "inspect failed",
+        "inspect wait",
+        "inspecting",
+        "rescue failed",
+        "service failed",
+        "service hold",
+        "servicing",
+        "unrescue failed",
+        "verifying",
+    }
+)
+"""The states in which Ironic lets a node be changed although a transition is under way."""
+
+POWER = frozenset({"power on", "power off", "rebooting"})
+
+NODES = "see all nodes (role service in Ironic's service project, or reader of the system)"
+CHANGES = "change all nodes (role service in Ironic's service project, or member of the system)"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Whose a node is; without ``allocation`` it is free.
+
+    ``leaving``: it has an instance that its project has to delete, and takes no other one.
+    """
+
+    allocation: str | None = None
+    project: str | None = None
+    leaving: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """As it stands among the properties."""
+        if self.allocation is None:
+            return {"pool": True}
+        leaving = {"leaving": True} if self.leaving else {}
+        return {"allocation": self.allocation, "project": self.project, **leaving}
+
+
+FREE = Mark()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as Ironic shows it. ``mark`` is None if the node was never in the pool."""
+
+    uuid: str
+    name: str
+    lessee: str | None
+    state: str
+    changing: bool
+    """A transition is under way, during which Ironic refuses changes in most states."""
+
+    problem: str
+    """Why Ironic would not deploy it, apart from its state; or empty."""
+
+    last_error: str
+    instance: str | None
+    protected: bool
+    mark: Mark | None
+
+    @property
+    def deployed(self) -> bool:
+        """Whether it has an instance, or gets one, or is reserved for one."""
+        if self.state in CLEANING:
+            return False
+        return self.state not in UNDEPLOYED or self.instance is not None
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing of an earlier owner is on its way: no instance, no cleaning."""
+        return not self.deployed and self.state not in CLEANING
+
+    @property
+    def unfit(self) -> str:
+        """Why nobody may get it now; empty if it may be handed over."""
+        if self.problem:
+            return self.problem
+        if self.state != AVAILABLE:
+            return f"{self.state}{': ' if self.last_error else ''}{self.last_error}"
+        if self.instance is not None:
+            return f"reserved for instance {self.instance}"
+        return ""
+
+
+class Cloud(Calls):
+    """Calls to Ironic; errors as in ``Calls``."""
+
+    service: ClassVar[str] = "Ironic"
+    grant: ClassVar[str] = "a role to"
+
+    def __init__(
+        self,
+        ironic: Adapter,
+        beat: Callable[[str], None] = lambda action: None,
+        *,
+        page: int = PAGE,
+    ) -> None:
+        super().__init__(beat)
+        self._ironic = ironic
+        self._page = page
+        self._prefix: str | None = None
+
+    def _reason(self, error: Exception) -> str:
+        """Ironic wraps a JSON document in another one."""
+        if not isinstance(error, keystone_errors.HttpError) or error.response is None:
+            return str(error)
+        try:
+            inner = error.response.json()["error_message"]
+            return str(json.loads(inner)["faultstring"] if isinstance(inner, str) else inner)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return str(error)
+
+    def nodes(self) -> list[Node]:
+        """All nodes that the service's user may see."""
+        return self._pages("nodes", ",".join(FIELDS), _node)
+
+    def guids(self) -> dict[int, str]:
+        """The node of each port GUID that an InfiniBand port has in ``extra.client-id``."""
+        ports = self._pages("ports", "uuid,node_uuid,extra", lambda port: port)
+        known = ((_guid(port["extra"].get("client-id")), str(port["node_uuid"])) for port in ports)
+        return {guid: node for guid, node in known if guid is not None}
+
+    def change(self, node: Node, lessee: str | None, mark: Mark) -> "Node | str":
+        """Set lessee and mark; the node as it is then, or the text of a refusal."""
+        changes: list[dict[str, Any]] = [
+            {"op": "replace", "path": "/lessee", "value": lessee},
+            {"op": "add", "path": f"/properties/{MARK}", "value": mark.document()},
+        ]
+        return self._patch(node, f"set the lessee of node {node.name}", changes)
+
+    def unprotect(self, node: Node) -> "Node | str":
+        """Let the node be undeployed; its lessee may have protected it."""
+        changes = [{"op": "replace", "path": "/protected", "value": False}]
+        return self._patch(node, f"unprotect node {node.name}", changes)
+
+    def undeploy(self, node: Node) -> str | None:
+        """Ask for the end of the node's instance; Ironic cleans the node then."""
+        path, body = f"/nodes/{node.uuid}/states/provision", {"target": "deleted"}
+        return self._write(
+            f"undeploy node {node.name}",
+            CHANGES,
+            lambda: self._request("PUT", path, json=body),
+            lambda _: None,
+        )
+
+    def power_off(self, node: Node) -> str | None:
+        """Ask for the node to be powered off."""
+        path, body = f"/nodes/{node.uuid}/states/power", {"target": "power off"}
+        return self._write(
+            f"power off node {node.name}",
+            CHANGES,
+            lambda: self._request("PUT", path, json=body),
+            lambda _: None,
+        )
+
+    def _patch(self, node: Node, action: str, changes: list[dict[str, Any]]) -> "Node | str":
+        return self._write(
+            action,
+            CHANGES,
+            lambda: self._request("PATCH", f"/nodes/{node.uuid}", json=changes),
+            lambda answer: _node(answer.json()),
+        )
+
+    def _pages(self, kind: str, fields: str, parse: Callable[[Mapping[str, Any]], T]) -> list[T]:
+        """All items of a list, by page."""
+
+        def read() -> list[T]:
+            found: list[T] = []
+            marker = ""
+            while True:
+                path = f"/{kind}?fields={fields}&limit={self._page}{marker}"
+                answer = self._request("GET", path).json()
+                found += map(parse, answer[kind])
+                if not answer.get("next"):
+                    return found
+                marker = f"&marker={answer[kind][-1]['uuid']}"
+
+        return self._read(f"list {kind}", NODES, read)
+
+    def _request(self, method: str, path: str, **options: Any) -> Response:
+        if self._prefix is None:
+            endpoint = (self._ironic.get_endpoint() or "").rstrip("/")
+            self._prefix = "" if endpoint.endswith("/v1") else "/v1"
+        return self._ironic.request(
+            f"{self._prefix}{path}", method, microversion=VERSION, **options
+        )
+
+
+class NodesByHost:
+    """Which node each host is: the one of its name, or the one with a port of its GUIDs.
+
+    ``guids`` gives the port GUIDs of every host.
+    """
+
+    def __init__(self, guids: Callable[[], Mapping[str, Collection[int]]] = dict) -> None:
+        self._guids = guids
+        self._known: dict[str, str] = {}  # node of each host that was found by GUID
+
+    def of(
+        self, cloud: Cloud, nodes: Iterable[Node], others: Collection[str] = ()
+    ) -> dict[str, Node]:
+        """Nodes by name of their host; those of no host by their own name.
+
+        ``others`` are hosts that are no nodes.
+        """
+        by_name = {node.name: node for node in nodes}
+        by_uuid = {node.uuid: node for node in by_name.values()}
+        unnamed = {h: set(guids) for h, guids in self._guids().items() if h not in by_name}
+        unnamed = {host: guids for host, guids in unnamed.items() if host not in others}
+        if any(self._known.get(host) not in by_uuid for host in unnamed):
+            self._known = _by_guid(unnamed, cloud.guids())
+        found = {
+            host: by_uuid[self._known[host]] for host in unnamed if self._known.get(host) in by_uuid
+        }
+        mapped = {node.uuid for node in found.values()}
+        return found | {name: n for name, n in by_name.items() if n.uuid not in mapped}
+
+
+def _by_guid(hosts: Mapping[str, Collection[int]], nodes: Mapping[int, str]) -> dict[str, str]:
+    """The node of each host that has one of its GUIDs; none if several nodes have some."""
+    found = {}
+    for host, guids in hosts.items():
+        owners = {nodes[guid] for guid in guids if guid in nodes}
+        if len(owners) > 1:
+            LOG.warning("host %s has GUIDs of several nodes: %s", host, listed(sorted(owners)))
+        elif owners:
+            found[host] = owners.pop()
+    return found
+
+
+def _guid(client_id: object) -> int | None:
+    """The port GUID at the end of a DHCP client id; None if it has another form."""
+    octets = str(client_id or "").replace(":", "")
+    return int(octets[-16:], 16) if re.fullmatch("[0-9A-Fa-f]{40}", octets) else None
+
+
+def _node(document: Mapping[str, Any]) -> Node:
+    """The node in a document. Raises: KeyError, TypeError, AttributeError."""
+    state = str(document["provision_state"] or AVAILABLE)
+    changing = document["target_provision_state"] and state not in CHANGEABLE
+    instance = document["instance_uuid"]
+    lessee = document["lessee"]
+    return Node(
+        str(document["uuid"]),
+        str(document["name"] or document["uuid"]),
+        None if lessee is None else str(lessee),
+        state,
+        bool(changing),
+        _problem(document),
+        str(document["last_error"] or ""),
+        None if instance is None else str(instance),
+        bool(document["protected"]),
+        _mark(document["properties"].get(MARK)),
+    )
+
+
+def _problem(document: Mapping[str, Any]) -> str:
+    if document["maintenance"]:
+        reason = document["maintenance_reason"]
+        return f"in maintenance{f': {reason}' if reason else ''}"
+    if document["automated_clean"] is False:
+        return "not cleaned automatically (automated_clean is False)"
+    if document["power_state"] not in POWER:
+        return f"in an unknown power state ({document['power_state']})"
+    return ""
+
+
+def _mark(document: object) -> Mark | None:
+    """The mark in a property; None if it is not one of ours."""
+    if not isinstance(document, Mapping):
+        return None
+    if "allocation" not in document:
+        return FREE
+    project = str(document.get("project", ""))
+    return Mark(str(document["allocation"]), project, bool(document.get("leaving")))
+
+
+def connect(
+    conf: cfg.ConfigOpts, beat: Callable[[str], None] = lambda action: None
+) -> Cloud | None:
+    """Ironic as [ironic] configures it, not called yet; None without a login.
+
+    Raises:
+        InvalidInput: the options do not fit together.
+    """
+    try:
+        auth = loading.load_auth_from_conf_options(conf, GROUP)
+        if auth is None:
+            return None
+        session = loading.load_session_from_conf_options(conf, GROUP)
+        adapter = loading.load_adapter_from_conf_options(conf, GROUP, session=session, auth=auth)
+    except keystone_errors.ClientException as error:
+        raise InvalidInput("[ironic]", "login", str(error)) from error
+    return Cloud(adapter, beat)
