@@ -40,6 +40,7 @@ from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.retention import archive_file
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import nowhere, utc_now
+from laas_service.adapters.db.ufm_memory import SqlUfmMemory
 from laas_service.adapters.keystone import KeystoneProjects
 from laas_service.adapters.log_context import acting_for
 from laas_service.adapters.ufm.manager import UfmRules, UfmSubnetManager
@@ -266,7 +267,9 @@ class Parts:
             )
         if options.reached_by == "ufm":
             files = self._files_and_opensm if _names_a_reader(self._conf) else None
-            return UfmSubnetManager(self.ufm, _ufm_rules(self._conf), self.store, files)
+            return UfmSubnetManager(
+                self.ufm, _ufm_rules(self._conf), self.store, SqlUfmMemory(self._engine), files
+            )
         return self._files_and_opensm
 
     @cached_property
@@ -766,7 +769,12 @@ def _ufm_rules(conf: cfg.ConfigOpts) -> UfmRules:
         fix = "leave the files and commands of OpenSM unset: UFM reaches its own subnet manager"
         raise InvalidInput("[opensm] reached_by", options.reached_by, fix)
     return UfmRules(
-        conf.ufm.fabric, tenant_pkeys(options.pkeys), options.virtual_ports, options.multicast
+        conf.ufm.fabric,
+        tenant_pkeys(options.pkeys),
+        options.virtual_ports,
+        options.multicast,
+        conf.ufm.ports_interval,
+        conf.ufm.mark_unhealthy,
     )
 
 

@@ -67,8 +67,33 @@ Seconds to wait for an answer. Raise it if UFM needs longer to list the partitio
         default=60.0,
         min=0.1,
         help="""
-Seconds to wait for a job of UFM that changes a partition. A job that ends later does no harm: the
-next round looks what UFM has.
+Seconds to wait for a job of UFM that changes a partition. A job that ends later does no harm: what
+it would undo is not confirmed before its end.
+
+If UFM's answer to a request is lost, nothing that the request would undo is confirmed for as long.
+Raise it if UFM carries out requests later than that.
+""",
+    ),
+    cfg.FloatOpt(
+        "ports_interval",
+        default=10.0,
+        min=0.1,
+        help="""
+Seconds after which a worker reads the states of all ports from UFM, to notice failed links.
+
+After a change the ports are read again at once. At most a tenth of the time is spent in it. Keep it
+well below [faults] reading_lifetime.
+""",
+    ),
+    cfg.BoolOpt(
+        "mark_unhealthy",
+        default=False,
+        help="""
+Mark both ends of a link unhealthy in UFM while the service has the link in quarantine.
+
+UFM's subnet manager then routes nothing over the link (action 'isolate'). The mark is taken back
+when the quarantine ends; ports that somebody else marked are left alone. The token's user needs the
+right to do so.
 """,
     ),
 ]

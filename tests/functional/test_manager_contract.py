@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from laas_service.adapters.agent_switches import AgentSubnetManager
+from laas_service.adapters.fabric_import import ibnetdiscover
 from laas_service.app.ports.agents import Agent
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.domain.errors import Conflict, Unavailable
@@ -22,9 +23,11 @@ from laas_service.messages import AgentReport, Condition, ConfirmedBy
 from opensm_writer.desired import partitions
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
+from tests.ufm.cabling import Fabric
 from tests.ufm.manager import Record, manager
 from tests.ufm.server import standing_in
-from tests.unit.opensm_writer.states import ONE, POD, WIDE, state
+from tests.ufm.state import Ufm
+from tests.unit.opensm_writer.states import ONE, POD, TINY, WIDE, state
 from tests.waiting import eventually
 
 LEASE = 15.0
@@ -131,7 +134,8 @@ def site(request, tmp_path):
     if request.param != "ufm":
         yield {"local": LocalSite, "agent": AgentSite}[request.param](tmp_path, record)
         return
-    with standing_in() as standin:
+    fabric = Fabric(ibnetdiscover.parse(ibnetdiscover.render(TINY.inventory)))
+    with standing_in(Ufm(fabric)) as standin:
         yield UfmSite(tmp_path, record, standin)
 
 
@@ -155,7 +159,13 @@ def applied(site):
 def test_it_is_the_port(site):
     port: SubnetManager = site.port
     assert port.prepared("tiny") is True
-    assert port.reading("tiny") is None
+    reading = port.reading("tiny")
+    if site.by is ConfirmedBy.UFM:
+        assert reading is not None
+        assert (reading.ends, reading.unhealthy) == ((), ())
+        assert reading.switches_read == len(TINY.inventory.switches)
+    else:
+        assert reading is None, "nothing reads the ports here"
     assert port.counters("tiny") == ()
 
 

@@ -5,22 +5,28 @@
 from __future__ import annotations
 
 import logging
+import socket
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from oslo_config import cfg
 
 from laas_service import conf as options
+from laas_service.adapters.db import ufm_memory
 from laas_service.adapters.ufm.manager import Change, changes
+from laas_service.adapters.ufm.memory import Request
 from laas_service.adapters.ufm.rest import Member, UfmRest, UfmSettings
 from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
+from laas_service.domain.inventory import PortRef
 from laas_service.messages import Applied, Condition, ConfirmedBy
 from laas_service.wiring import Parts
 from opensm_writer.desired import partitions
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.api.test_confirmed_by import Site
-from tests.ufm.manager import Record, manager, settings
+from tests.ufm.faults import Redirect
+from tests.ufm.manager import Record, manager, remembering, settings
 from tests.ufm.server import certificate, standing_in
 from tests.unit.opensm_writer.states import ONE, POD, WIDE, state
 from tests.waiting import eventually
@@ -131,12 +137,15 @@ def test_virtual_ports_are_members_too(site, tmp_path, record):
     assert port.applied("tiny") == confirmed(7)
 
 
-def test_many_ports_take_several_requests(site, port, record):
-    rest = port._ufm
-    many = set(range(1, 1202))
-    rest.add(0x100, many, ip_over_ib=False)
-    assert site.ufm.members() == {0x100: many}
-    rest.remove(0x100, many)
+def test_many_ports_take_several_requests(site, tmp_path, record):
+    port = manager(site, tmp_path, record, virtual_ports=True)
+    physical = min(wanted(record.state)[key_of(ONE, record.state)])
+    many = tuple(range(1, 1200))
+    record.state = replace(state([ONE]), virtual_guids={physical: many})
+    port.publish(record.state)
+    assert port.applied("tiny") == confirmed(7)
+    record.state = state([], 8)
+    port.publish(record.state)
     assert site.ufm.members() == {}
     assert [verb for verb, _, _ in site.ufm.changes] == ["add"] * 3 + ["remove"] * 3
 
@@ -249,19 +258,107 @@ def test_a_round_that_is_overtaken_stops_before_its_next_change(site, port, reco
     assert [verb for verb, _, _ in site.ufm.changes] == ["add"]
 
 
-def test_a_request_that_ufm_carries_out_late_is_seen_and_undone(site, port, record):
+def test_no_withdrawal_is_confirmed_that_a_lost_request_could_undo(site, tmp_path, record):
+    """The request is carried out late, after the generation that withdraws what it adds."""
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    memory = remembering("tiny", clock=lambda session: now[0])
+    port = manager(site, tmp_path, record, memory=memory)
     site.faults.plan("late", method="POST")
     with pytest.raises(Unavailable):
         port.publish(record.state)
     record.state = state([], generation=8)
-    port.publish(record.state)
+    again = manager(site, tmp_path, record, memory=memory)  # the worker starts anew
+    for one in (port, again):
+        one.publish(record.state)
+        seen = one.applied("tiny")
+        assert seen.generation is None
+        assert "may still add" in seen.problem
+        assert "as generation 7 asked" in seen.problem
     site.faults.carry_out_all()
-    seen = port.applied("tiny")
+    seen = again.applied("tiny")
     assert (seen.generation, seen.condition) == (None, Condition.WRONG_KEYS)
-    assert "withdrawn by generation 8" in seen.problem
-    port.publish(record.state)
+    again.publish(record.state)
     assert site.ufm.members() == {}
+    now[0] += timedelta(seconds=59)
+    assert again.applied("tiny").generation is None
+    now[0] += timedelta(seconds=1)
+    assert again.applied("tiny") == confirmed(8)
+
+
+def test_no_withdrawal_is_confirmed_that_a_job_could_undo(site, tmp_path, record):
+    memory = remembering("tiny")
+    site.ufm.asynchronous, site.ufm.slowness = True, 10**9
+    port = manager(site, tmp_path, record, memory=memory, job_timeout=1e-9)
+    with pytest.raises(Unavailable, match="Running"):
+        port.publish(record.state)
+    site.ufm.asynchronous = False
+    record.state = state([], generation=8)
+    port = manager(site, tmp_path, record, memory=memory)
+    port.publish(record.state)
+    assert "may still add" in port.applied("tiny").problem
+    site.ufm.finish_jobs()
+    assert port.applied("tiny").condition is Condition.WRONG_KEYS
+    port.publish(record.state)
     assert port.applied("tiny") == confirmed(8)
+    assert memory.under_way("tiny") == []
+
+
+@pytest.mark.parametrize("answer", [{}, []])
+def test_a_job_that_ufm_has_forgotten_has_ended(site, tmp_path, record, answer):
+    memory = remembering("tiny")
+    left = Request("tiny", 0x100, True, frozenset({1}), 6)
+    memory.note_job(memory.begin(left), "99")
+    site.ufm.unknown = answer
+    port = manager(site, tmp_path, record, memory=memory)
+    port.publish(record.state)
+    assert port.applied("tiny") == confirmed(7)
+
+
+def test_a_lost_removal_holds_up_what_it_would_undo(site, tmp_path, port, record):
+    """A tenant goes and comes again while the removal of its ports may still be carried out."""
+    port.publish(record.state)
+    record.state = state([POD, WIDE], generation=8)
+    site.faults.plan("late", method="POST")
+    with pytest.raises(Unavailable):
+        port.publish(record.state)
+    record.state = state(generation=9)
+    port.publish(record.state)
+    seen = port.applied("tiny")
+    assert (seen.generation, "may still remove" in seen.problem) == (None, True)
+
+
+def test_what_was_withdrawn_is_remembered_by_later_processes(site, tmp_path, record):
+    memory = remembering("tiny")
+    port = manager(site, tmp_path, record, memory=memory)
+    port.publish(record.state)
+    early, record.state = record.state, state([ONE], generation=8)
+    port.publish(record.state)
+    gone = wanted(early)[key_of(WIDE, early)]
+    add(site, key_of(WIDE, early), *gone)
+    port = manager(site, tmp_path, record, memory=memory)
+    assert f"{len(gone)} of them withdrawn by generation 8" in port.applied("tiny").problem
+
+
+def test_a_late_generation_does_not_add_what_a_newer_one_withdrew(tmp_path):
+    """The record alone does not tell, as after a restored backup."""
+    memory = remembering("tiny")
+    add_7 = Request("tiny", 0x100, True, frozenset({1, 2}), 7)
+    memory.begin(add_7)
+    memory.begin(add_7._replace(adds=False, guids=frozenset({2}), generation=8))
+    with pytest.raises(Conflict, match="generation 8 withdrew"):
+        memory.begin(add_7)
+    memory.begin(add_7._replace(guids=frozenset({1})))
+    memory.begin(add_7._replace(generation=8))
+    assert memory.withdrawn("tiny", [0x100]) == {}
+
+
+def test_the_oldest_withdrawals_are_forgotten_first(monkeypatch):
+    monkeypatch.setattr(ufm_memory, "MOST_WITHDRAWN", 5)
+    memory = remembering("tiny")
+    for generation in (1, 2, 3):
+        guids = frozenset(range(10 * generation, 10 * generation + 2))
+        memory.begin(Request("tiny", 0x100, False, guids, generation))
+    assert set(memory.withdrawn("tiny", [0x100]).values()) == {2, 3}
 
 
 # -- jobs and faults ---------------------------------------------------------------------------
@@ -292,7 +389,7 @@ def test_a_job_that_does_not_end_is_given_up(site, tmp_path):
 
     rest = UfmRest(settings(site, tmp_path), sleep=sleep, clock=lambda: now[0])
     with pytest.raises(Unavailable, match="Running"):
-        rest.add(0x100, [1], ip_over_ib=False)
+        rest.wait(rest.add(0x100, [1], ip_over_ib=False))
     assert now[0] <= 60
 
 
@@ -400,6 +497,43 @@ def test_no_secret_is_logged_or_told(site, tmp_path, record, caplog):
     told.append(str(failed.value))
     assert token not in caplog.text
     assert not [text for text in told if token in text]
+
+
+class Listener:
+    """Another server, which notes that somebody connects to it."""
+
+    def __init__(self):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.socket.setblocking(False)
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/ufmRestV3/resources/pkeys"
+
+    def was_asked(self):
+        try:
+            self.socket.accept()[0].close()
+        except BlockingIOError:
+            return False
+        return True
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_credentials_follow_a_redirection(site, port, record, status):
+    record.state = state([])
+    port.publish(record.state)
+    record.state = state(generation=8)
+    elsewhere = Listener()
+    with closing(elsewhere.socket):
+        calls = {
+            "GET": lambda: port.applied("tiny"),
+            "POST": lambda: port.publish(record.state),
+            "PUT": lambda: port._ufm.set_unhealthy([PortRef(1, 2)], True),
+            "DELETE": lambda: port._ufm.delete(0x100),
+        }
+        for method, call in calls.items():
+            site.faults.plan(Redirect(status, elsewhere.url), method=method)
+            with pytest.raises(Unavailable, match=f"answers {status} to {method}"):
+                call()
+        assert not elsewhere.was_asked()
+    assert site.ufm.members() == {}
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_the_answer_about_partitions_depends_on_the_options(site):
     assert ask.get("/resources/pkeys?qos_conf=true")["0x5"]["qos_conf"]["rate_limit"] == 2.5
     assert ask.get("/resources/pkeys/0x5") == {"partition": "api_pkey_0x5", "ip_over_ib": True}
     assert ask.get("/resources/pkeys/0x9?guids_data=true") == {}
-    site.ufm.empty_for_unknown = False
+    site.ufm.unknown = None
     ask("GET", "/resources/pkeys/0x9?guids_data=true", 404)
 
 
@@ -262,6 +262,49 @@ def test_a_cable_that_is_down_is_no_link(site):
     ports = ask.get("/resources/ports")
     assert len(ports) == 16
     assert {port["physical_state"] for port in ports} == {"Link Up", "Polling"}
+
+
+def test_disabled_ports_are_listed_on_demand(site):
+    ask, fabric = Client(site.url), site.ufm.fabric
+    fabric.disabled.add(fabric.cabling.wires[0].a[:2])
+    assert len(ask.get("/resources/ports")) == 15
+    ports = ask.get("/resources/ports?show_disabled=true")
+    assert len(ports) == 16
+    assert sorted(port["physical_state"] for port in ports).count("Disabled") == 1
+    assert sorted(port["physical_state"] for port in ports).count("Polling") == 1, "its peer"
+
+
+def test_topologies_are_compared_by_a_job(site):
+    ask, fabric = Client(site.url), site.ufm.fabric
+    last = "/reports/last_report/Topology_Compare"
+    assert ask.get(last) == {}
+    wire = fabric.cabling.wires[0]
+    fabric.down.add(wire.b[:2])
+    answer = ask("POST", "/reports/Topology_Compare", 202)
+    assert "/jobs/" in answer.headers["Location"]
+    assert ask.get(last) == {}
+    site.ufm.finish_jobs()
+    report = ask.get(last)
+    assert report["added"] == {"nodes": [], "links": []}
+    assert report["removed"]["nodes"] == []
+    (link,) = report["removed"]["links"]
+    assert link["name"].count("_") == 2
+    assert link["source_guid"] == f"{wire.a.guid:016x}"
+
+
+def test_an_isolated_port_is_linked_and_has_no_peer(site):
+    ask, ufm = Client(site.url), site.ufm
+    port = ask.get("/resources/ports?active=true")[0]
+    ufm.hold_unhealthy(port["name"], "FLAPPING")
+    (row,) = ask.get("/app/unhealthy_ports")
+    assert (row["Condition"], row["UnhealthyPortNumber"]) == ("FLAPPING", port["number"])
+    ufm.listed_conditions = True
+    assert ask.get("/app/unhealthy_ports")[0]["Condition"] == ["FLAPPING"]
+    shown = {row["name"]: row for row in ask.get("/resources/ports")}
+    for name in (port["name"], port["peer"]):
+        assert shown[name]["physical_state"] == "Link Up"
+        assert shown[name]["logical_state"] == "Initialize"
+        assert "peer_guid" not in shown[name]
 
 
 def test_a_port_becomes_unhealthy_a_little_later(site):

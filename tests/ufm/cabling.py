@@ -20,7 +20,10 @@ class Fabric:
 
     cabling: Cabling
     down: set[tuple[int, int]] = field(default_factory=set)  # node GUID and port, of one end
+    disabled: set[tuple[int, int]] = field(default_factory=set)  # the same, switched off
     silent: set[int] = field(default_factory=set)  # nodes that UFM does not see any more
+    isolated: set[tuple[int, int]] = field(default_factory=set)  # kept out by the subnet manager
+    omits_down: bool = False  # lists no ports without a link
 
     def __post_init__(self):
         self.far: dict[tuple[int, int], tuple[End, End, str]] = {}
@@ -51,7 +54,14 @@ class Fabric:
             return False
         near, there, _ = self.far[guid, port]
         ends = {near[:2], there[:2]}
-        return not ends & self.down and not {near.guid, there.guid} & self.silent
+        off = self.down | self.disabled
+        return not ends & off and not {near.guid, there.guid} & self.silent
+
+    def is_routed(self, guid, port):
+        """Whether the port is linked, and the subnet manager uses the link."""
+        near, there, _ = self.far.get((guid, port), (None, None, ""))
+        ends = {near[:2], there[:2]} if near and there else set()
+        return self.is_up(guid, port) and not ends & self.isolated
 
     def systems(self, kind=None):
         """``GET /resources/systems[?type=switch]`` [guide]."""
@@ -71,11 +81,13 @@ class Fabric:
             if kind in (None, _type(node))
         ]
 
-    def ports(self, sys_type=None, active=None):
+    def ports(self, sys_type=None, active=None, show_disabled=False):
         """``GET /resources/ports[?sys_type=Computer][?active=true]`` [guide, nico].
 
-        A switch shows all its ports, an adapter those that have a cable [chosen]. The guid of a
-        switch's port is that of the switch, the one of an adapter's port is its own [nico].
+        A switch shows all its ports, an adapter those that have a cable [chosen]; those that are
+        disabled only if ``show_disabled`` [sdk]. The guid of a switch's port is that of the
+        switch, the one of an adapter's port is its own [nico]. Whether ports without a link are
+        listed no source says, so ``omits_down`` leaves them out [chosen].
         """
         rows = []
         for node in self._seen():
@@ -84,14 +96,21 @@ class Fabric:
             if sys_type == "Switch" and node.kind is not Kind.SWITCH:
                 continue
             for number in range(1, node.ports + 1):
-                if node.kind is Kind.SWITCH or (node.guid, number) in self.far:
+                place = node.guid, number
+                if place in self.disabled and not show_disabled:
+                    continue
+                if self.omits_down and place not in self.disabled and not self.is_up(*place):
+                    continue
+                if node.kind is Kind.SWITCH or place in self.far:
                     row = self._port(node, number)
                     if not active or row["logical_state"] == "Active":
                         rows.append(row)
         return rows
 
     def _port(self, node: Node, number):
-        up = self.is_up(node.guid, number)
+        """A port that the subnet manager isolates has a physical link and no peer [chosen]."""
+        up, routed = self.is_up(node.guid, number), self.is_routed(node.guid, number)
+        disabled = (node.guid, number) in self.disabled
         row = {
             "guid": text(self.adapter_ports.get((node.guid, number), node.guid)),
             "name": self.port_name(node, number),
@@ -104,13 +123,13 @@ class Fabric:
             "node_description": _description(node, number),
             "lid": 0,
             "tier": 1,
-            "physical_state": "Link Up" if up else "Polling",
-            "logical_state": "Active" if up else "Down",
+            "physical_state": "Link Up" if up else "Disabled" if disabled else "Polling",
+            "logical_state": "Active" if routed else "Initialize" if up else "Down",
             "severity": "Info",
             "active_width": "",
             "active_speed": "",
         }
-        if up:
+        if routed:
             _, far, speed = self.far[node.guid, number]
             peer = self.cabling.nodes[far.guid]
             width, _, generation = speed.partition("x")
@@ -130,6 +149,11 @@ class Fabric:
         """``<guid>_<number>`` [guide]: of an adapter's port with the port's own GUID."""
         guid = self.adapter_ports.get((node.guid, number), node.guid)
         return f"{text(guid)}_{number}"
+
+    def name_of(self, guid):
+        """The name of a node's system; "Unknown" if there is none [guide]."""
+        node = self.cabling.nodes.get(guid)
+        return "Unknown" if node is None else _system_name(node)
 
     def links(self):
         """``GET /resources/links`` [guide 6.11.1]: each cable once; ports are text."""
@@ -155,6 +179,33 @@ class Fabric:
                     }
                 )
         return rows
+
+    def comparison(self):
+        """``GET /reports/last_report/Topology_Compare`` [guide 6.9 to 6.21]: against the dump."""
+        missing = [wire for wire in self.cabling.wires if not self.is_up(*wire.a[:2])]
+        links = []
+        for wire in missing:
+            a, b = (self.cabling.nodes[end.guid] for end in (wire.a, wire.b))
+            links.append(
+                {
+                    "source_guid": text(wire.a.guid),
+                    "destination_guid": text(wire.b.guid),
+                    "name": f"{self.port_name(a, wire.a.port)}:{self.port_name(b, wire.b.port)}",
+                }
+            )
+        nodes = [
+            {
+                "guid": text(guid),
+                "system_name": _system_name(self.cabling.nodes[guid]),
+                "ip": "0.0.0.0",
+                "type": _type(self.cabling.nodes[guid]),
+            }
+            for guid in sorted(self.silent)
+        ]
+        return {
+            "added": {"nodes": [], "links": []},
+            "removed": {"nodes": nodes, "links": links},
+        }
 
 
 def _type(node: Node) -> str:

@@ -30,11 +30,19 @@ KINDS = ("refused", "lost", "late", "half", "garbage", "slow", *STATUSES)
 LATE = 4
 
 
+@dataclass(frozen=True)
+class Redirect:
+    """Answers with this status, and sends the client to another address; nothing is done."""
+
+    status: int
+    location: str
+
+
 @dataclass
 class Fault:
     """Spoils ``times`` requests; only those of ``method`` if that is given."""
 
-    kind: str | int
+    kind: str | int | Redirect
     times: int = 1
     method: str | None = None
 
@@ -48,7 +56,7 @@ class Faults:
     def __init__(self, app, tick=lambda: None, chance=lambda method: None):
         self.app, self.tick, self.chance = app, tick, chance
         self.planned: list[Fault] = []
-        self.happened: list[str | int] = []
+        self.happened: list[str | int | Redirect] = []
         self.lock = threading.Lock()
         self.late: list[tuple[int, dict[str, Any]]] = []
         self.given_up = threading.Event()
@@ -74,6 +82,11 @@ class Faults:
         kind = self._next(environ["REQUEST_METHOD"])
         if kind is None:
             return self.app(environ, start_response)
+        if isinstance(kind, Redirect):
+            self._drain(environ)
+            status = f"{kind.status} {responses[kind.status]}"
+            start_response(status, [("Location", kind.location), ("Content-Length", "0")])
+            return [b""]
         if isinstance(kind, int):
             headers = [("Content-Type", "text/plain"), ("Content-Length", "5")]
             if kind == 429:

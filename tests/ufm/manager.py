@@ -4,11 +4,17 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+from laas_service.adapters.db import models
+from laas_service.adapters.db.engine import connect, write_transaction
+from laas_service.adapters.db.ufm_memory import SqlUfmMemory
 from laas_service.adapters.ufm.manager import UfmRules, UfmSubnetManager
 from laas_service.adapters.ufm.rest import UfmRest, UfmSettings
+from laas_service.app.records import Observation
 from laas_service.messages import FabricState
 
 OURS = range(0x100, 0x2000)
@@ -16,18 +22,42 @@ OURS = range(0x100, 0x2000)
 
 
 class Record:
-    """The newest recorded routes of one fabric."""
+    """The newest recorded routes of one fabric, and what is observed of it."""
 
     def __init__(self, state: FabricState) -> None:
-        self.state = state
+        self.state, self.seen = state, Observation()
 
     def fabric(self, id: str) -> Any:
         return SimpleNamespace(
-            id=id, routes_generation=self.state.generation, routes_stamp=self.state.stamp
+            id=id,
+            routes_generation=self.state.generation,
+            routes_stamp=self.state.stamp,
+            inventory=self.state.inventory,
         )
 
     def routed(self, fabric_id: str) -> FabricState:
         return self.state
+
+    def observation(self, fabric_id: str) -> Observation:
+        return self.seen
+
+
+def remembering(fabric: str, url: str = "sqlite://", **options) -> SqlUfmMemory:
+    """A memory in a new database, which has the fabric; by default it ends with the process."""
+    engine = connect(url)
+    models.Base.metadata.create_all(engine)
+    with write_transaction(engine) as session:
+        session.add(
+            models.Fabric(
+                id=fabric,
+                generation=1,
+                routes_generation=1,
+                topology={},
+                inventory={},
+                created_at=datetime.now(UTC),
+            )
+        )
+    return SqlUfmMemory(engine, **options)
 
 
 def settings(standin, directory, **options) -> UfmSettings:
@@ -39,10 +69,25 @@ def settings(standin, directory, **options) -> UfmSettings:
     return UfmSettings(standin.url, token_file=token, **options)
 
 
-def manager(standin, directory, record, files=None, *, timeout=10.0, sleep=None, **rules):
+def manager(
+    standin,
+    directory,
+    record,
+    files=None,
+    *,
+    memory=None,
+    timeout=10.0,
+    job_timeout=60.0,
+    sleep=None,
+    clock=time.monotonic,
+    now=time.time,
+    **rules,
+):
     rest = UfmRest(
-        settings(standin, directory, timeout=timeout),
+        settings(standin, directory, timeout=timeout, job_timeout=job_timeout),
         sleep=sleep or (lambda seconds: None),
     )
     fabric = record.state.fabric
-    return UfmSubnetManager(rest, UfmRules(fabric, **{"pkeys": OURS, **rules}), record, files)
+    memory = remembering(fabric) if memory is None else memory
+    own = UfmRules(fabric, **{"pkeys": OURS, **rules})
+    return UfmSubnetManager(rest, own, record, memory, files, clock=clock, now=now)

@@ -181,8 +181,8 @@ def _api(ufm: Ufm) -> Blueprint:
         return "", 202, {"Location": f"{request.host_url}{request.blueprint}/jobs/{job}"}
 
     def missing(what):
-        if ufm.empty_for_unknown:
-            return jsonify({}), 200
+        if ufm.unknown is not None:
+            return jsonify(ufm.unknown), 200
         raise Refusal(404, f"no {what}")
 
     def wishes(name):
@@ -298,7 +298,11 @@ def _api(ufm: Ufm) -> Blueprint:
     @api.get("/resources/ports")
     def ports():
         with ufm.lock:
-            return jsonify(ufm.fabric.ports(request.args.get("sys_type"), wishes("active")))
+            return jsonify(
+                ufm.fabric.ports(
+                    request.args.get("sys_type"), wishes("active"), wishes("show_disabled")
+                )
+            )
 
     @api.get("/resources/links")
     def links():
@@ -319,6 +323,16 @@ def _api(ufm: Ufm) -> Blueprint:
     def set_policy():
         ufm.set_policy(body())
         return done()
+
+    @api.post("/reports/Topology_Compare")
+    def compare():
+        return done(ufm.compare())
+
+    @api.get("/reports/last_report/Topology_Compare")
+    def last_comparison():
+        """The last report; without one as of an object that does not exist [chosen]."""
+        with ufm.lock:
+            return jsonify(ufm.report) if ufm.report else missing("report")
 
     @api.post("/actions")
     def actions():

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from laas_service.adapters.fabric_import.ibnetdiscover import Cabling
 from tests.ufm.cabling import Fabric, text
@@ -20,9 +21,6 @@ QOS = {"mtu_limit": 2, "service_level": 0, "rate_limit": 2.5}
 """Rate 2 stands for 2.5, and is shown as 2.5 [nico]."""
 
 _GUID = re.compile(r"(0x)?[0-9a-fA-F]{16}")
-
-
-NOTHING = Fabric(Cabling("nothing", {}, ()))
 
 
 class Refusal(Exception):
@@ -63,27 +61,27 @@ class Ufm:
     end after ``slowness`` further requests: the guide 6.24.1 says so of CloudX, since OpenSM's
     files are rewritten; the clients that were read expect 200 [k8s, nico]. ``offset`` is that
     of the server's clock from UTC, in hours: its times are local and name no zone [fork].
-    ``empty_for_unknown`` answers 200 with {} where an object does not exist [nico].
+    ``unknown`` is the answer with 200 where an object does not exist: ``{}`` [nico], or ``[]``
+    [guide, of jobs and systems]; None stands for 404.
     """
 
     def __init__(
         self,
-        fabric: Fabric = NOTHING,
+        fabric: Fabric | None = None,
         *,
         release=(6, 23, 1),
         asynchronous=False,
         slowness=2,
         offset=0,
-        empty_for_unknown=True,
         default_membership="limited",
     ):
         self.lock = threading.RLock()
-        self.fabric = fabric
+        self.fabric = fabric or Fabric(Cabling("nothing", {}, ()))
         self.release = release
         self.asynchronous = asynchronous
         self.slowness = slowness
         self.offset = offset
-        self.empty_for_unknown = empty_for_unknown
+        self.unknown: Any = {}
         self.default_membership = default_membership
         self.passwords = {"admin": "123456"}
         self.tokens: dict[str, str] = {}  # token -> user; revoked ones are gone
@@ -91,7 +89,9 @@ class Ufm:
         self.partitions = {DEFAULT: Partition("management", qos=dict(QOS))}
         self.jobs: dict[str, Job] = {}
         self.failing_jobs = 0  # so many of the next jobs fail
-        self.unhealthy: dict[str, str] = {}  # <guid>_<port> -> StatusTime
+        self.unhealthy: dict[str, tuple[str, str]] = {}  # <guid>_<port> -> Condition, StatusTime
+        self.listed_conditions = False  # whether an answer has lists of conditions
+        self.report: dict[str, Any] = {}  # the last comparison of topologies
         self.changes: list[tuple[str, str, frozenset[str]]] = []  # verb, key, GUIDs
         self.calls: list[tuple[str, str]] = []  # method and path, without the prefix
 
@@ -273,7 +273,8 @@ class Ufm:
     def set_policy(self, body):
         """``PUT /app/unhealthy_ports`` [guide, sdk]: takes effect later, as a change of OpenSM.
 
-        A port is ``<guid>_<number>``, or ``ALL`` to make all healthy [sdk].
+        A port is ``<node GUID>_<number>``, or ``ALL`` to make all healthy [sdk]. Marking a port
+        that is marked changes nothing [chosen].
         """
         ports, policy = body.get("ports"), body.get("ports_policy")
         if policy not in ("HEALTHY", "UNHEALTHY") or not isinstance(ports, list):
@@ -284,25 +285,52 @@ class Ufm:
         def change():
             for port in list(self.unhealthy) if "ALL" in ports else ports:
                 if policy == "HEALTHY":
-                    self.unhealthy.pop(port, None)
+                    self.hold_healthy(port)
                 else:
-                    self.unhealthy[port] = self.local_time()
+                    self.hold_unhealthy(port)
 
         self.start(change)
 
+    def hold_unhealthy(self, port, condition="MANUAL"):
+        """The subnet manager finds a port unhealthy, or is told to, and isolates it [um 6.11]."""
+        with self.lock:
+            self.unhealthy.setdefault(port, (condition, self.local_time()))
+            self.fabric.isolated.add(_place(port))
+
+    def hold_healthy(self, port):
+        with self.lock:
+            self.unhealthy.pop(port, None)
+            self.fabric.isolated.discard(_place(port))
+
+    def compare(self):
+        """``POST /reports/Topology_Compare`` [guide]: a job that makes the report."""
+
+        def change():
+            self.report = self.fabric.comparison()
+
+        return self.start(change)
+
     def unhealthy_ports(self):
-        """``GET /app/unhealthy_ports`` [guide 6.22.2]."""
-        return [
-            {
-                "UnhealthyGUID": port.partition("_")[0],
-                "UnhealthyPortNumber": int(port.partition("_")[2]),
-                "UnhealthyPort": port,
-                "Condition": "MANUAL",
-                "State": "Info",
-                "StatusTime": since,
-            }
-            for port, since in self.unhealthy.items()
-        ]
+        """``GET /app/unhealthy_ports`` [guide 6.15 to 6.22]; ``UnhealthyPort`` is a name.
+
+        The condition is a word, or a list of words as in the guide's answer for one port.
+        """
+        rows = []
+        for port, (condition, since) in self.unhealthy.items():
+            guid, number = port.split("_")
+            rows.append(
+                {
+                    "UnhealthyGUID": guid,
+                    "UnhealthyPortNumber": int(number),
+                    "UnhealthyPort": f"{self.fabric.name_of(int(guid, 16))}/{number}",
+                    "UnhealthyPortDname": number,
+                    "UnhealthyNode": self.fabric.name_of(int(guid, 16)),
+                    "Condition": [condition] if self.listed_conditions else condition,
+                    "State": "Info",
+                    "StatusTime": since,
+                }
+            )
+        return rows
 
     def isolate_device(self, body):
         """``POST /actions`` ``mark_device_unhealthy`` [sdk]: a job."""
@@ -314,8 +342,13 @@ class Ufm:
                 for number in range(1, node.ports + 1) if text(node.guid) in systems else ():
                     name = self.fabric.port_name(node, number)
                     if healthy:
-                        self.unhealthy.pop(name, None)
+                        self.hold_healthy(name)
                     else:
-                        self.unhealthy[name] = self.local_time()
+                        self.hold_unhealthy(name)
 
         return self.start(change)
+
+
+def _place(port: str) -> tuple[int, int]:
+    guid, number = port.split("_")
+    return int(guid, 16), int(number)

@@ -495,6 +495,46 @@ class PortCounters(Base):
     erroneous: Mapped[bool]
 
 
+class UfmRequest(Base):
+    """A request to UFM that changes members of a partition, from before it is sent until it ended.
+
+    ``adds`` says whether the port ``guids`` (``0x%016x``) become members of ``pkey`` or leave.
+    ``job`` is UFM's, if it told one.
+    """
+
+    __tablename__ = "ufm_request"
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True)
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), index=True)
+    pkey: Mapped[int]
+    adds: Mapped[bool]
+    guids: Mapped[Any] = mapped_column(JSON())
+    generation: Mapped[int]
+    job: Mapped[str | None] = mapped_column(exact(255))
+    asked_at: Mapped[datetime] = mapped_column(Moment())
+
+
+class UfmWithdrawn(Base):
+    """A membership that ``generation`` took from a port (``0x%016x``) in UFM."""
+
+    __tablename__ = "ufm_withdrawn"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    pkey: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    guid: Mapped[str] = mapped_column(exact(18), primary_key=True)
+    generation: Mapped[int]
+
+
+class UfmMark(Base):
+    """A switch port that the service has marked unhealthy in UFM, or is about to."""
+
+    __tablename__ = "ufm_mark"
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    guid: Mapped[str] = mapped_column(exact(18), primary_key=True)
+    port: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
 class Delta(Base):
     """The change of the ledger from ``generation`` - 1 to ``generation``, and its stamp."""
 

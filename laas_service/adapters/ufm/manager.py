@@ -6,23 +6,31 @@ UFM is asked what it has before anything is changed and before anything is confi
 each step can be repeated, and lost, late or half answers do no harm.
 """
 
+import logging
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from laas_service.adapters.ufm.rest import TENANTS, Member, UfmPartitions, UfmRest
-from laas_service.app.records import FabricRecord
-from laas_service.domain.errors import Conflict, InvalidInput
+from laas_service.adapters.ufm import port_states
+from laas_service.adapters.ufm.memory import Membership, Memory, Request
+from laas_service.adapters.ufm.rest import GUIDS_A_CALL, TENANTS, Member, UfmPartitions, UfmRest
+from laas_service.app.records import FabricRecord, Observation
+from laas_service.domain.errors import Conflict, InvalidInput, LaasError
 from laas_service.domain.faults.counters import SwitchCounters
-from laas_service.domain.faults.reading import FabricReading
+from laas_service.domain.faults.memory import LinkCondition
+from laas_service.domain.faults.reading import FabricReading, UnhealthyPort
+from laas_service.domain.inventory import PortRef
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState, Span
 from opensm_writer.desired import guid_text, partitions, with_virtual_ports
 from opensm_writer.local import LocalSubnetManager
 
-MOST_REMEMBERED = 100_000
-"""Withdrawn memberships that a process remembers."""
+LOG = logging.getLogger(__name__)
+
+REST = 9
+"""For each reading of the ports, this many times as long without one."""
 
 
 class Recorded(Protocol):
@@ -34,6 +42,9 @@ class Recorded(Protocol):
     def routed(self, fabric_id: str) -> FabricState:
         """``NotFound``."""
 
+    def observation(self, fabric_id: str) -> Observation:
+        """``NotFound``."""
+
 
 class Routes(NamedTuple):
     """A generation of routes, and the members of its partitions by key."""
@@ -41,6 +52,12 @@ class Routes(NamedTuple):
     generation: int
     stamp: str
     members: Mapping[int, frozenset[int]]
+
+    def contradicts(self, request: Request) -> bool:
+        """Whether a request that is carried out late would leave other members."""
+        members = self.members.get(request.pkey, frozenset())
+        wrong = request.guids - members if request.adds else request.guids & members
+        return bool(wrong)
 
 
 class Change(NamedTuple):
@@ -76,22 +93,30 @@ class UfmRules:
     """The fabric and the partitions of a UFM that belong to the service.
 
     ``pkeys`` are the keys that nobody else gives to ports; whatever else is in them is removed.
+    The ports are read every ``ports_interval`` seconds, and links in quarantine are marked
+    unhealthy if ``mark_unhealthy``.
     """
 
     fabric: str
     pkeys: range
     virtual_ports: bool = False
     ip_over_ib: bool = False
+    ports_interval: float = 10.0
+    mark_unhealthy: bool = False
 
 
 class UfmSubnetManager:
     """The partitions of one fabric in UFM; ``files`` are for its subnet manager, None: no files.
 
     A generation is confirmed if UFM's own answer lists exactly the tenants' ports in our keys,
-    and the files of the generation are current. A membership that was withdrawn cannot come
-    back by a late round: before each change the generation is compared with the recorded one,
-    and an older one changes nothing. The next look sees what another writer brings back, or a
-    request that UFM carries out late.
+    UFM has ended every request that would change that, and the files of the generation are
+    current. A membership that was withdrawn cannot come back by a late round: before each change
+    the generation is compared with the recorded one, and an older one changes nothing. Nor by a
+    request that UFM carries out late: the request is noted before it is sent, and a generation
+    that it contradicts is not confirmed until its job has ended or, if UFM named none, until
+    ``UfmSettings.job_timeout`` after it began.
+
+    ``now`` is the clock of the service, in seconds since the epoch.
     """
 
     confirmed_by = ConfirmedBy.UFM
@@ -101,15 +126,20 @@ class UfmSubnetManager:
         ufm: UfmRest,
         rules: UfmRules,
         recorded: Recorded,
+        memory: Memory,
         files: LocalSubnetManager | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._ufm, self._rules, self._recorded, self._files = ufm, rules, recorded, files
-        self._clock = clock
+        self._memory, self._clock, self._now = memory, clock, now
         self._published: Routes | None = None  # by this process
         self._newest: Routes | None = None  # as recorded, when last asked
-        self._withdrawn: dict[tuple[int, int], int] = {}  # key and GUID -> generation without it
+        self._reading: FabricReading | None = None
+        self._comparison_problem = ""  # as logged last
+        self._taken_back: frozenset[PortRef] = frozenset()  # marks that UFM was asked to end
+        self._read_at = -math.inf  # by ``clock``: when the next reading is due
 
     def publish(self, state: FabricState) -> Mapping[Span, float]:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``.
@@ -120,11 +150,11 @@ class UfmSubnetManager:
             Unavailable: UFM fails; what is changed stays, and another try changes the rest.
         """
         self._check_fabric(state.fabric)
-        self._check_newest(state)
+        self._check_newest(state.fabric, state.generation)
         wanted = self._routes(state)
         spent = dict(self._files.publish(state)) if self._files is not None else {}
         begun = self._clock()
-        self._remember(wanted)
+        self._published = wanted
         self._carry_out(state, changes(wanted.members, self._ours(self._ufm.partitions())))
         return {**spent, Span.RELOAD: spent.get(Span.RELOAD, 0.0) + self._clock() - begun}
 
@@ -132,16 +162,40 @@ class UfmSubnetManager:
         """All removals come before the first addition: no port is in two tenants' partitions."""
         found = list(found)
         for change in found:
-            if change.remove:
-                self._check_newest(state)
-                self._ufm.remove(change.pkey, change.remove)
+            for guids in _parts(change.remove):
+                self._ask(Request(state.fabric, change.pkey, False, guids, state.generation))
             if change.empty:
-                self._check_newest(state)
+                self._check_newest(state.fabric, state.generation)
                 self._ufm.delete(change.pkey)
         for change in found:
-            if change.add:
-                self._check_newest(state)
-                self._ufm.add(change.pkey, change.add, ip_over_ib=self._rules.ip_over_ib)
+            for guids in _parts(change.add):
+                self._ask(Request(state.fabric, change.pkey, True, guids, state.generation))
+
+    def _ask(self, request: Request) -> None:
+        """Have UFM carry out a request; it counts as under way until its end is known."""
+        self._check_newest(request.fabric, request.generation)
+        id = self._memory.begin(request)
+        if request.adds:
+            ip_over_ib = self._rules.ip_over_ib
+            job = self._ufm.add(request.pkey, request.guids, ip_over_ib=ip_over_ib)
+        else:
+            job = self._ufm.remove(request.pkey, request.guids)
+        if job is not None:
+            self._memory.note_job(id, job)
+            self._ufm.wait(job)
+        self._memory.end([id])
+
+    def _under_way(self, fabric: str) -> list[Request]:
+        """The requests that UFM may still carry out; forgets those that have ended."""
+        left, ended = [], []
+        for id, request, job, age in self._memory.under_way(fabric):
+            if self._ufm.runs(job) if job is not None else age < self._ufm.job_timeout:
+                left.append(request)
+            else:
+                ended.append(id)
+        if ended:
+            self._memory.end(ended)
+        return left
 
     def on_disk(self, fabric: str) -> tuple[int, str] | None:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
@@ -154,6 +208,7 @@ class UfmSubnetManager:
     def applied(self, fabric: str) -> Applied:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``. Raises: Unavailable."""
         self._check_fabric(fabric)
+        under_way = self._under_way(fabric)  # first, so that the partitions are not older
         present = self._ufm.partitions()
         if present.default_is_full:
             text = "UFM makes every port a full member of the default partition; "
@@ -166,7 +221,10 @@ class UfmSubnetManager:
         confirmed = next((routes for routes in known if not changes(routes.members, ours)), None)
         if confirmed is None:
             differing = changes(known[-1].members, ours)
-            return self._unconfirmed(self._told(differing), Condition.WRONG_KEYS)
+            return self._unconfirmed(self._told(fabric, differing), Condition.WRONG_KEYS)
+        late = [request for request in under_way if confirmed.contradicts(request)]
+        if late:
+            return self._unconfirmed(_told_late(late), None)
         if self._files is not None:
             files = self._files.applied(fabric)
             if files.generation != confirmed.generation:
@@ -183,8 +241,73 @@ class UfmSubnetManager:
         return Applied(None, problem, by=self.confirmed_by, condition=condition)
 
     def reading(self, fabric: str) -> FabricReading | None:
-        """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
-        return None
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``; the last one until another
+        is due.
+
+        Also has UFM isolate the links in quarantine, and takes that back; failures are logged.
+        """
+        self._check_fabric(fabric)
+        begun = self._clock()
+        if begun >= self._read_at:
+            self._read_at = begun + self._rules.ports_interval
+            at, before = self._now(), self._reading
+            inventory = self._recorded.fabric(fabric).inventory
+            ports, unhealthy = self._ufm.ports(), self._ufm.unhealthy_ports()
+            removed, marked = self._removed_links(), self._memory.marked(fabric)
+            self._reading = port_states.reading(inventory, ports, unhealthy, marked, removed, at)
+            ended = self._clock()
+            changed = before is not None and replace(before, at=at) != self._reading
+            interval = 0.0 if changed else self._rules.ports_interval
+            self._read_at = max(begun + interval, ended + REST * (ended - begun))
+            self._mark(fabric, unhealthy, marked)
+        return self._reading
+
+    def _removed_links(self) -> list[tuple[PortRef, PortRef]]:
+        """See ``UfmRest.removed_links``; none if they cannot be read, which is logged once."""
+        problem, removed = "", []
+        try:
+            removed = self._ufm.removed_links()
+        except LaasError as error:
+            problem = str(error)
+        if problem and problem != self._comparison_problem:
+            LOG.warning("without a comparison of topologies: %s", problem)
+        self._comparison_problem = problem
+        return removed
+
+    def _mark(
+        self, fabric: str, unhealthy: Collection[UnhealthyPort], marked: frozenset[PortRef]
+    ) -> None:
+        """Make the ports that the service marked those of links in quarantine.
+
+        Ports that UFM holds unhealthy without the service are left to whoever marked them.
+        """
+        wanted = self._quarantined(fabric) if self._rules.mark_unhealthy else frozenset()
+        listed_ports = {port for port, _ in unhealthy}
+        new, back = wanted - marked - listed_ports, marked - wanted
+        gone = (back & self._taken_back) - listed_ports
+        try:
+            self._memory.unmark(fabric, gone)
+            self._memory.mark(fabric, new)  # before UFM is asked
+            for ports, policy in (
+                (back - gone, False),
+                (new | (wanted & marked) - listed_ports, True),
+            ):
+                if ports:
+                    self._ufm.set_unhealthy(ports, policy)
+            self._taken_back = back - gone
+        except LaasError as error:
+            LOG.warning("fabric %s: quarantined links are not marked in UFM: %s", fabric, error)
+
+    def _quarantined(self, fabric: str) -> frozenset[PortRef]:
+        """Both ends of the links in quarantine."""
+        links = self._recorded.observation(fabric).memory.links
+        cables = self._recorded.fabric(fabric).inventory.cable_of_link
+        return frozenset(
+            end
+            for link, entry in links.items()
+            if entry.marked and entry.condition is LinkCondition.QUARANTINED and link in cables
+            for end in (cables[link].lower, cables[link].upper)
+        )
 
     def counters(self, fabric: str) -> tuple[SwitchCounters, ...]:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``; UFM keeps its own."""
@@ -197,13 +320,13 @@ class UfmSubnetManager:
             fix = f"this UFM manages {self._rules.fabric!r}; a worker serves one UFM"
             raise InvalidInput("[ufm] fabric", fabric, fix)
 
-    def _check_newest(self, state: FabricState) -> None:
+    def _check_newest(self, fabric: str, generation: int) -> None:
         """Raises: Conflict, if another round knows better by now."""
-        newest = self._recorded.fabric(state.fabric).routes_generation
-        if newest > state.generation:
+        newest = self._recorded.fabric(fabric).routes_generation
+        if newest > generation:
             raise Conflict(
-                f"generation {state.generation} comes late: {newest} is recorded; memberships "
-                "that were withdrawn since are not added again"
+                f"generation {generation} comes late: {newest} is recorded; memberships that were "
+                "withdrawn since are not added again"
             )
 
     def _routes(self, state: FabricState) -> Routes:
@@ -227,19 +350,6 @@ class UfmSubnetManager:
             known = self._newest = self._routes(self._recorded.routed(fabric))
         return known
 
-    def _remember(self, wanted: Routes) -> None:
-        """Note which memberships end with this generation."""
-        before = self._published.members if self._published is not None else {}
-        for pkey, guids in before.items():
-            for guid in guids - wanted.members.get(pkey, frozenset()):
-                self._withdrawn[pkey, guid] = wanted.generation
-        for pkey, guids in wanted.members.items():
-            for guid in guids:
-                self._withdrawn.pop((pkey, guid), None)
-        while len(self._withdrawn) > MOST_REMEMBERED:
-            del self._withdrawn[next(iter(self._withdrawn))]
-        self._published = wanted
-
     # -- what is there ---------------------------------------------------------------
 
     def _ours(self, present: UfmPartitions) -> dict[int, Mapping[int, Member]]:
@@ -248,24 +358,46 @@ class UfmSubnetManager:
             pkey: members for pkey, members in present.members.items() if pkey in self._rules.pkeys
         }
 
-    def _told(self, differing: Iterable[Change]) -> str:
+    def _told(self, fabric: str, differing: Iterable[Change]) -> str:
         """What differs, in a sentence."""
-        return "UFM differs: " + listed([self._sentence(change) for change in differing])
+        differing = list(differing)
+        withdrawn = self._memory.withdrawn(fabric, [change.pkey for change in differing])
+        return "UFM differs: " + listed([_sentence(change, withdrawn) for change in differing])
 
-    def _sentence(self, change: Change) -> str:
-        pkey = f"key {change.pkey:#06x}"
-        if change.empty:
-            return f"{pkey} is an empty partition that nobody recorded"
-        parts = []
-        if too_many := change.remove - change.add:
-            back = [g for g in too_many if (change.pkey, g) in self._withdrawn]
-            parts.append(f"has ports too many: {listed(map(guid_text, sorted(too_many)))}")
-            if back:
-                since = max(self._withdrawn[change.pkey, guid] for guid in back)
-                parts.append(f"{len(back)} of them withdrawn by generation {since}")
-        if missing := change.add - change.remove:
-            parts.append(f"lacks {listed(map(guid_text, sorted(missing)))}")
-        if wrong := change.add & change.remove:
-            ports = listed(map(guid_text, sorted(wrong)))
-            parts.append(f"has limited members, or not at index 0: {ports}")
-        return f"{pkey} {', '.join(parts)}"
+
+def _sentence(change: Change, withdrawn: Mapping[Membership, int]) -> str:
+    pkey = f"key {change.pkey:#06x}"
+    if change.empty:
+        return f"{pkey} is an empty partition that nobody recorded"
+    parts = []
+    if too_many := change.remove - change.add:
+        known = [Membership(change.pkey, guid) for guid in too_many]
+        back = [withdrawn[membership] for membership in known if membership in withdrawn]
+        parts.append(f"has ports too many: {_ports(too_many)}")
+        if back:
+            parts.append(f"{len(back)} of them withdrawn by generation {max(back)}")
+    if missing := change.add - change.remove:
+        parts.append(f"lacks {_ports(missing)}")
+    if wrong := change.add & change.remove:
+        parts.append(f"has limited members, or not at index 0: {_ports(wrong)}")
+    return f"{pkey} {', '.join(parts)}"
+
+
+def _told_late(requests: Iterable[Request]) -> str:
+    verbs = [
+        f"{'add' if adds else 'remove'} {_ports(guids)} {'to' if adds else 'from'} key "
+        f"{pkey:#06x}, as generation {generation} asked"
+        for _, pkey, adds, guids, generation in requests
+    ]
+    return f"UFM may still {listed(verbs)}"
+
+
+def _ports(guids: Iterable[int]) -> str:
+    return listed(map(guid_text, sorted(guids)))
+
+
+def _parts(guids: Collection[int]) -> Iterator[frozenset[int]]:
+    """GUIDs for one request each."""
+    ordered = sorted(guids)
+    for at in range(0, len(ordered), GUIDS_A_CALL):
+        yield frozenset(ordered[at : at + GUIDS_A_CALL])

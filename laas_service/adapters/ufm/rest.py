@@ -2,9 +2,9 @@
 
 """A client of UFM's REST interface.
 
-Sources are NVIDIA's REST API Guides 6.22.1 to 6.24.2, and the clients of ib-kubernetes and of
-NVIDIA's infra controller. Only calls that both clients rely on change partitions. Nothing is
-retried here: the caller reads again what is so.
+Sources are NVIDIA's REST API Guides 6.11.1 to 6.24.2, the clients of ib-kubernetes and of NVIDIA's
+infra controller, and the scripts of NVIDIA's SDK. Only calls that both clients rely on change
+partitions. Nothing is retried here: the caller reads again what is so.
 """
 
 import os
@@ -20,10 +20,15 @@ import requests
 
 from laas_service.app.loopback import is_loopback
 from laas_service.domain.errors import InvalidInput, Unavailable
+from laas_service.domain.faults.reading import UnhealthyPort
+from laas_service.domain.inventory import PortRef
 from laas_service.domain.wording import printable
 
 GUIDS_A_CALL = 500
 """GUIDs in the body of one request."""
+
+PORTS_A_CALL = 100
+"""Ports in the body of one request."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two looks at a job."""
@@ -174,30 +179,69 @@ class UfmRest:
         return self._list("/resources/systems")
 
     def ports(self) -> list[dict[str, Any]]:
-        """Ports of all systems, also those without a link."""
-        return self._list("/resources/ports")
+        """Ports of all systems, also those without a link and those that are disabled."""
+        return self._list("/resources/ports?show_disabled=true")
 
-    def add(self, pkey: int, guids: Collection[int], *, ip_over_ib: bool) -> None:
-        """Make ports full members with the key at index 0; a partition is made if needed."""
-        for part in _parts(guids):
-            body = {
-                "pkey": f"{pkey:#x}",
-                "ip_over_ib": ip_over_ib,
-                "index0": True,
-                "membership": "full",
-                "guids": part,
-            }
-            self._change("POST", "/resources/pkeys", body)
+    def unhealthy_ports(self) -> list[UnhealthyPort]:
+        """The ports that UFM or somebody in it holds unhealthy."""
+        rows = self._list("/app/unhealthy_ports")
+        try:
+            return [_unhealthy(row) for row in rows]
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unavailable(f"{self._name} shows unhealthy ports in an unknown form") from error
 
-    def remove(self, pkey: int, guids: Collection[int]) -> None:
-        """End memberships; UFM deletes a partition with its last member."""
-        for part in _parts(guids):
-            body = {"pkey": f"{pkey:#x}", "guids": part}
-            self._change("POST", "/actions/remove_guids_from_pkey", body)
+    def set_unhealthy(self, ports: Collection[PortRef], unhealthy: bool) -> None:
+        """Have the subnet manager isolate ports, or no longer; it does so a little later."""
+        names = [f"{port.guid:016x}_{port.port}" for port in sorted(ports)]
+        policy = {"ports_policy": "UNHEALTHY", "action": "isolate"}
+        for at in range(0, len(names), PORTS_A_CALL):
+            body: dict[str, Any] = {"ports": names[at : at + PORTS_A_CALL]}
+            body |= policy if unhealthy else {"ports_policy": "HEALTHY"}
+            self.wait(self._change("PUT", "/app/unhealthy_ports", body))
+
+    def removed_links(self) -> list[tuple[PortRef, PortRef]]:
+        """Links that the last comparison with the master topology misses; none without one."""
+        path = "/reports/last_report/Topology_Compare"
+        answer = self._request("GET", path)
+        document = self._json(answer, path) if answer.status_code != 404 else {}
+        try:
+            rows = document["removed"]["links"] if document else []
+            return [_ends(row["name"]) for row in rows]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unavailable(f"{self._name} shows a comparison in an unknown form") from error
+
+    def add(self, pkey: int, guids: Collection[int], *, ip_over_ib: bool) -> str | None:
+        """Make ports full members with the key at index 0; a partition is made if needed.
+
+        At most ``GUIDS_A_CALL``. Returns the job, for ``wait``; None if it is done.
+        """
+        body = {
+            "pkey": f"{pkey:#x}",
+            "ip_over_ib": ip_over_ib,
+            "index0": True,
+            "membership": "full",
+            "guids": _texts(guids),
+        }
+        return self._change("POST", "/resources/pkeys", body)
+
+    def remove(self, pkey: int, guids: Collection[int]) -> str | None:
+        """End memberships, as ``add``; UFM deletes a partition with its last member."""
+        body = {"pkey": f"{pkey:#x}", "guids": _texts(guids)}
+        return self._change("POST", "/actions/remove_guids_from_pkey", body)
 
     def delete(self, pkey: int) -> None:
         """Delete a partition that has no members."""
-        self._change("DELETE", f"/resources/pkeys/{pkey:#x}")
+        self.wait(self._change("DELETE", f"/resources/pkeys/{pkey:#x}"))
+
+    @property
+    def job_timeout(self) -> float:
+        """Seconds in which UFM carries out what it accepted, as configured."""
+        return self._settings.job_timeout
+
+    def runs(self, job: str) -> bool:
+        """Whether a job has not ended. UFM may have forgotten one that has."""
+        document = self._json(self._request("GET", f"/jobs/{job}"), f"/jobs/{job}")
+        return isinstance(document, dict) and bool(document) and not _ended(_status(document))
 
     # -- requests --------------------------------------------------------------------
 
@@ -260,24 +304,26 @@ class UfmRest:
             raise Unavailable(f"{self._name} answers {path} in an unknown form")
         return document
 
-    def _change(self, method: str, path: str, body: dict[str, Any] | None = None) -> None:
-        """Have something changed, and wait for the job if it is one. 404: it is gone already."""
+    def _change(self, method: str, path: str, body: dict[str, Any] | None = None) -> str | None:
+        """Have something changed; the job that does it, if it is one. 404: it is gone already."""
         answer = self._request(method, path, body)
         if answer.status_code == 202 and (place := answer.headers.get("Location")):
-            self._await(place.rstrip("/").rpartition("/")[2])
-        elif answer.status_code != 404 and answer.content:
+            return place.rstrip("/").rpartition("/")[2]
+        if answer.status_code != 404 and answer.content:
             self._json(answer, path)
+        return None
 
-    def _await(self, job: str) -> None:
-        """Return when a job has ended well."""
+    def wait(self, job: str | None) -> None:
+        """Return when a job has ended well; at once if there is none."""
+        if job is None:
+            return
         until, pause = self._clock() + self._settings.job_timeout, FIRST_PAUSE
         while True:
             document = self._object(f"/jobs/{job}")
-            status = str(document.get("Status", "unknown"))
+            status = _status(document)
             if status == "Completed":
                 return
-            ended = any(word in status.lower() for word in ("error", "fail", "abort", "completed"))
-            if ended or not document or self._clock() + pause > until:
+            if _ended(status) or not document or self._clock() + pause > until:
                 summary = printable(str(document.get("Summary", ""))[:200])
                 raise Unavailable(f"{self._name}: job {job} is {status!r}: {summary}")
             self._sleep(pause)
@@ -291,7 +337,28 @@ def _members(partition: Mapping[str, Any]) -> dict[int, Member]:
     }
 
 
-def _parts(guids: Collection[int]) -> list[list[str]]:
-    """GUIDs as UFM takes them, in lists for one request each."""
-    texts = [f"{guid:016x}" for guid in sorted(guids)]
-    return [texts[at : at + GUIDS_A_CALL] for at in range(0, len(texts), GUIDS_A_CALL)]
+def _texts(guids: Collection[int]) -> list[str]:
+    """GUIDs as UFM takes them."""
+    return [f"{guid:016x}" for guid in sorted(guids)]
+
+
+def _status(document: Mapping[str, Any]) -> str:
+    return str(document.get("Status", "unknown"))
+
+
+def _ended(status: str) -> bool:
+    return any(word in status.lower() for word in ("error", "fail", "abort", "completed"))
+
+
+def _unhealthy(row: Mapping[str, Any]) -> UnhealthyPort:
+    """The condition is one word, or a list of words in later releases."""
+    told = row["Condition"]
+    words = told if isinstance(told, list) else [told]
+    port = PortRef(int(row["UnhealthyGUID"], 16), int(row["UnhealthyPortNumber"]))
+    return UnhealthyPort(port, printable(", ".join(map(str, words))[:100]))
+
+
+def _ends(name: str) -> tuple[PortRef, PortRef]:
+    """The ends of a link by its name, ``GUID_port:GUID_port``."""
+    first, second = (end.split("_") for end in name.split(":"))
+    return PortRef(int(first[0], 16), int(first[1])), PortRef(int(second[0], 16), int(second[1]))

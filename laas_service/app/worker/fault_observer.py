@@ -118,7 +118,8 @@ class FaultObserver:
         errors = self._counters.account(fabric.id, cabling) if self._counters is not None else {}
         if reading is None:
             return None
-        interpretation = replace(interpret(cabling, reading), erroneous=errors)
+        interpretation = interpret(cabling, reading)
+        interpretation = replace(interpretation, erroneous={**interpretation.erroneous, **errors})
         known = self._store.observation(fabric.id).memory.switches.items()
         returning = {guid for guid, entry in known if entry.state is SwitchState.RETURNING}
         as_published = compared(fabric, returning) if returning else frozenset()

@@ -120,7 +120,8 @@ class Interpretation:
     """What the cabling does not record, as sentences: new and moved cables, unknown switches,
     hosts on other ports. Nothing follows from it but a re-import."""
     erroneous: Mapping[Link, str] = field(default_factory=dict)
-    """The evidence for each link with too many errors, from the counters of its ports."""
+    """The evidence for each link that is up and not fit for use: an end has too many errors, by
+    the counters of its ports, or the subnet manager holds it unhealthy."""
 
 
 def interpret(cabling: Cabling, reading: FabricReading) -> Interpretation:
@@ -186,6 +187,7 @@ class _Reader:
             dict(self._moved_hosts()),
             ports,
             tuple(self._news()),
+            dict(self._unhealthy_links()),
         )
 
     def _leaves_links_out(self) -> bool:
@@ -262,6 +264,13 @@ class _Reader:
         other = self._ends[end].other
         linked = "another port" if other is None else self._cabling.port_name(other)
         return f"{self._cabling.port_name(end)} is linked to {linked}"
+
+    def _unhealthy_links(self) -> Iterator[tuple[Link, str]]:
+        for end, condition in self._reading.unhealthy:
+            cable = self._cabling.cable_at.get(end)
+            if cable is not None and cable.link is not None:
+                name = self._cabling.port_name(end)
+                yield cable.link, f"the subnet manager holds {name} unhealthy ({condition})"
 
     def _moved_hosts(self) -> Iterator[tuple[int, str]]:
         for end, state, _ in self._reading.ends:

@@ -50,6 +50,13 @@ class UnknownCable(NamedTuple):
     second: PortRef
 
 
+class UnhealthyPort(NamedTuple):
+    """A port that the subnet manager does not use, for a reason of its own or of somebody else."""
+
+    port: PortRef
+    condition: str
+
+
 @dataclass(frozen=True, slots=True)
 class FabricReading:
     """One look at the fabric. Of a switch that was not read, every recorded end is ``UNREAD``."""
@@ -70,6 +77,8 @@ class FabricReading:
     ends_left_out: int = 0
     """How many more ends are not ``UP``, but are not listed because they are too many. Ends
     towards adapters are left out first."""
+    unhealthy: tuple[UnhealthyPort, ...] = ()
+    """Ports that the subnet manager holds unhealthy, of a manager that does."""
 
 
 def reading_document(reading: FabricReading) -> dict[str, Any]:
@@ -86,6 +95,7 @@ def reading_document(reading: FabricReading) -> dict[str, Any]:
         "unknown_switches": [list(switch) for switch in reading.unknown_switches],
         "unknown_cables": [[*cable.first, *cable.second] for cable in reading.unknown_cables],
         "ends_left_out": reading.ends_left_out,
+        "unhealthy": [[*port, condition] for port, condition in reading.unhealthy],
     }
 
 
@@ -109,6 +119,10 @@ def reading_from(document: Mapping[str, Any]) -> FabricReading:
                 for cable in document["unknown_cables"]
             ),
             int(document["ends_left_out"]),
+            tuple(
+                UnhealthyPort(_port(guid, port), str(condition))
+                for guid, port, condition in document.get("unhealthy", ())
+            ),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInput("reading", str(error), "give the document of a reading") from error

@@ -17,6 +17,8 @@ from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.restore import LIFT, restore
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.db.ufm_memory import SqlUfmMemory
+from laas_service.adapters.ufm.memory import Request
 from laas_service.app.lifecycle import State
 from laas_service.app.records import (
     Drift,
@@ -101,6 +103,9 @@ def lived_in(store):
     store.judged_hosts("f", lambda memory: HostMemory(quarantine={"n": Quarantine("why", 1.0)}))
     store.note_applied("f", Applied(None, "nobody"))
     SqlQuotas(store._engine).set("blue", 12, None)
+    ufm = SqlUfmMemory(store._engine)
+    ufm.begin(Request("f", 0x101, False, frozenset({0x1B, 0x2B}), 1))
+    ufm.mark("f", [PortRef(0x1A, 3)])
     SqlLeases(store._engine).take("f", "worker-1", 60)
     SqlLeases(store._engine).enrol("worker-1", 60)
     store.postpone("boxed", NOW, "Nova does not answer")
