@@ -42,13 +42,15 @@ class TenantRoute:
 
     While the placement changes, the tenant holds a second placement, ``beside``. Its entries are
     in the forwarding tables wherever ``allocation`` has none, so that a packet which meets old
-    tables in one switch and new ones in the next never leaves the tenant's links.
+    tables in one switch and new ones in the next never leaves the tenant's links. ``bridge`` has
+    further links, for packets between hosts of the one and of the other placement.
     """
 
     allocation: Allocation
     pkey: int
     beside: Allocation | None = None
     pkeys: tuple[int, ...] = ()
+    bridge: Allocation | None = None
 
     def key(self, rail: int) -> int:
         """The partition key of the tenant's ports on a rail."""
@@ -57,7 +59,19 @@ class TenantRoute:
     @property
     def held(self) -> Allocation:
         """All hosts and links that the tenant may be on."""
-        return self.allocation if self.beside is None else self.allocation.joined(self.beside)
+        held = self.allocation
+        for other in (self.beside, self.bridge):
+            held = held if other is None else held.joined(other)
+        return held
+
+    @property
+    def placements(self) -> tuple[Allocation, ...]:
+        """As ``forwarding_tables`` wants them; all that is held only if hosts change."""
+        if self.beside is None:
+            return (self.allocation,)
+        both = self.beside, self.allocation
+        old, new = ([(g, hosts) for g, hosts, _ in each.groups if hosts] for each in both)
+        return both if old == new else (self.held, *both)
 
 
 @dataclass(frozen=True, slots=True)

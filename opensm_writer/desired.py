@@ -142,7 +142,7 @@ def subnet_configuration(
     tables = forwarding_tables(
         state.topology,
         state.inventory,
-        [a for tenant in state.tenants for a in (tenant.beside, tenant.allocation) if a],
+        [placement for tenant in state.tenants for placement in tenant.placements],
         state.failed_links,
         previous.tables if previous is not None else None,
         state.shared_plane,

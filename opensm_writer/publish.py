@@ -308,7 +308,7 @@ def _fingerprints(
         keys = list(dict.fromkeys(tenant.key(rail) for rail in range(state.topology.rails)))
         guids = tuple(guid for key in keys for guid in members[key])
         lids = [configuration.lids[guid] for guid in guids]
-        placements = [a for a in (allocation, tenant.beside) if a is not None]
+        placements = [a for a in (allocation, tenant.beside, tenant.bridge) if a is not None]
         held = [masks for place in placements for masks in (place.groups, place.columns)]
         fingerprints[allocation.id] = {
             "depends": _sha256((common.hexdigest(), *held, *keys, guids, lids)),

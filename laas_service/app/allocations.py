@@ -24,6 +24,7 @@ from laas_service.app.placement_changes import (
     begin_link_repair,
     begin_replacement,
     begin_resize,
+    begun,
 )
 from laas_service.app.ports.allocations import (
     Admissions,
@@ -414,7 +415,8 @@ class Allocations:
             return naming_withheld(answer, memory, caller.admin)
         fabric = self._store.fabric(record.fabric)
         cost = ledger.features.cost(answer.hosts(fabric.topology))
-        return Proposal(fabric, record.project_id, answer, cost, placed)
+        change = begun(view, placed, answer)
+        return Proposal(fabric, record.project_id, answer, cost, change)
 
     def _while_changing(
         self, caller: Caller, record: AllocationRecord, asked: ResizeRequest
@@ -533,7 +535,8 @@ class Allocations:
             return naming_withheld(answer, memory, caller.admin)
         fabric = self._store.fabric(record.fabric)
         cost = view.features.cost(answer.hosts(fabric.topology))
-        return Proposal(fabric, record.project_id, answer, cost, placed)
+        change = begun(view, placed, answer)
+        return Proposal(fabric, record.project_id, answer, cost, change)
 
     @REPEATED.wraps
     def turn_back(

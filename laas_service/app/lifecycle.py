@@ -127,11 +127,22 @@ class Routes:
     """What the subnet manager routes for one allocation.
 
     Its traffic uses ``traffic``; the routes of ``beside`` are in the tables too, so that
-    traffic can move to them or may still arrive over them.
+    traffic can move to them or may still arrive over them. ``bridge`` has the links that join the
+    hosts of both besides their own.
     """
 
     traffic: Allocation
     beside: Allocation | None = None
+    bridge: Allocation | None = None
+
+    @property
+    def together(self) -> tuple[Allocation, ...]:
+        """Placements within which packets arrive, once these routes are confirmed."""
+        if self.beside is None:
+            return (self.traffic,)
+        if self.bridge is None:
+            return self.traffic, self.beside
+        return (self.traffic.joined(self.beside),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +171,10 @@ class Change:
     A placement is a value with hosts and links. The order of a change:
 
     1. what the new placement has and the old one lacks is claimed, with the decision
-       (``claimed``);
+       (``claimed``), and the bridge;
     2. the steps (``steps``), one after the other;
-    3. what only the old placement had is freed, with the end of the last step (``freed``).
+    3. what only the old placement had is freed, with the end of the last step (``freed``), and
+       the bridge.
 
     A change may turn back (``way_back``) until its last step.
     """
@@ -170,11 +182,14 @@ class Change:
     old: Allocation
     new: Allocation
     phase: Phase
+    bridge: Allocation | None = None
+    """The links that join old and new hosts besides those of the placements, which may be none.
+    None if no links can join them, or if no hosts are exchanged."""
 
     @classmethod
-    def begun(cls, old: Allocation, new: Allocation) -> Change:
+    def begun(cls, old: Allocation, new: Allocation, bridge: Allocation | None = None) -> Change:
         """A change at its first step."""
-        return cls(old, new, STEPS[0].phase)
+        return cls(old, new, STEPS[0].phase, bridge)
 
     def steps(self) -> Sequence[Step]:
         """All steps of this change, in order; those of hosts only if hosts change."""
@@ -211,17 +226,24 @@ class Change:
     @property
     def held(self) -> Allocation:
         """Everything that is claimed until the change is over."""
-        return self.new.joined(self.old)
+        both = self.new.joined(self.old)
+        return both if self.bridge is None else both.joined(self.bridge)
 
     @property
     def claimed(self) -> Allocation:
         """What is claimed when the change begins."""
-        return self.new.beyond(self.old)
+        return self.held.beyond(self.old)
 
     @property
     def freed(self) -> Allocation:
         """What is freed when the change ends."""
-        return self.old.beyond(self.new)
+        return self.held.beyond(self.new)
+
+    @property
+    def parted(self) -> bool:
+        """Whether hosts are exchanged, and no links join the old ones to the new ones."""
+        exchanged = self.bridge is None and self.old.isolated
+        return exchanged and bool(self.claimed.size and self.freed.size)
 
     def server_targets(self, topology: Topology) -> dict[int, int]:
         """For each host that is freed the claimed host that its servers go to, by number.
@@ -242,7 +264,7 @@ class Change:
         """
         if self.phase is Phase.WITHDRAW:
             return None
-        back = Change(self.new, self.old, Phase.WITHDRAW)
+        back = Change(self.new, self.old, Phase.WITHDRAW, self.bridge)
         if self.phase is Phase.PREPARE:
             return back
         phases = {step.phase for step in back.steps()}
@@ -264,7 +286,7 @@ class Change:
 STEPS: Sequence[Step] = (
     Step(
         Phase.PREPARE,
-        routes=lambda change: Routes(change.old, beside=change.new),
+        routes=lambda change: Routes(change.old, change.new, change.bridge),
         open_hosts=lambda change: change.old,
         done=lambda change, topology, by: (
             f"routes over the new links {CONFIRMATION[by]}; traffic goes over to them"
@@ -272,7 +294,7 @@ STEPS: Sequence[Step] = (
     ),
     Step(
         Phase.SWITCH,
-        routes=lambda change: Routes(change.new, beside=change.old),
+        routes=lambda change: Routes(change.new, change.old, change.bridge),
         open_hosts=lambda change: change.old,
         done=lambda change, topology, by: (
             f"routes that move the traffic to the new links {CONFIRMATION[by]}; "
@@ -281,14 +303,14 @@ STEPS: Sequence[Step] = (
     ),
     Step(
         Phase.ENTER,
-        routes=lambda change: Routes(change.new, beside=change.old),
+        routes=lambda change: Routes(change.new, change.old, change.bridge),
         open_hosts=lambda change: change.held,
         action=Action.OPEN,
         done=lambda change, topology, by: f"{_hosts(change.claimed)} handed over",
     ),
     Step(
         Phase.LEAVE,
-        routes=lambda change: Routes(change.new, beside=change.old),
+        routes=lambda change: Routes(change.new, change.old, change.bridge),
         open_hosts=lambda change: change.new,
         action=Action.GIVE_BACK,
         done=lambda change, topology, by: (
@@ -326,14 +348,19 @@ def _freed_named(change: Change, topology: Topology) -> str:
     return " and ".join(named) or "nothing"
 
 
-def routes(placed: Allocation, leaving: Allocation | None, phase: Phase | None) -> Routes:
+def routes(
+    placed: Allocation,
+    leaving: Allocation | None,
+    phase: Phase | None,
+    bridge: Allocation | None = None,
+) -> Routes:
     """What the subnet manager routes for an allocation with claims that is not handed back.
 
-    ``leaving`` and ``phase`` are None unless its placement changes.
+    The others are None unless its placement changes.
     """
     if leaving is None or phase is None:
         return Routes(placed)
-    return Change(leaving, placed, phase).routes
+    return Change(leaving, placed, phase, bridge).routes
 
 
 # -- one allocation ---------------------------------------------------------------------
@@ -369,6 +396,8 @@ class Standing:
     """The old placement while it changes; it stays claimed."""
     phase: Phase | None = None
     """The step of the change of placement that is under way."""
+    bridge: Allocation | None = None
+    """The links that join old and new hosts meanwhile, as in ``Change``."""
     faults: Faults | None = None
     """Of everything it holds; None if nothing has failed or is under maintenance."""
     handed_back: bool
@@ -397,7 +426,7 @@ class Standing:
         """The change of placement under way."""
         if self.placed is None or self.leaving is None or self.phase is None:
             return None
-        return Change(self.leaving, self.placed, self.phase)
+        return Change(self.leaving, self.placed, self.phase, self.bridge)
 
     @property
     def held(self) -> Allocation | None:
@@ -823,6 +852,15 @@ def moved_reason(change: Change, movable: Movable) -> str:
     if not _changes_hosts(change):
         return "moves as announced: links alone, servers run on"
     return f"moves as announced: {_exchange(change, movable)}"
+
+
+def bridge_remark(change: Change, topology: Topology) -> str:
+    """What is added about packets between old and new hosts; empty if no links are claimed."""
+    if change.parted:
+        return "; no free links join the old hosts to the new ones, so no packet reaches them"
+    links = [] if change.bridge is None else list(change.bridge.links(topology))
+    joins = "joins" if len(links) == 1 else "join"
+    return f"; {links_named(links, topology)} {joins} old and new hosts meanwhile" if links else ""
 
 
 def servers_go_remark(hosts: int, *, live: bool) -> str:

@@ -18,7 +18,7 @@ from typing import Protocol
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
 from laas_service.app.lookup import Lookup
-from laas_service.app.placement_changes import Replacement
+from laas_service.app.placement_changes import Replacement, begun
 from laas_service.app.ports.allocations import (
     AllocationReader,
     PlacementChanges,
@@ -243,11 +243,12 @@ class Moves:
     def _priced(
         self, fabric: FabricRecord, moves: Iterable[PlannedMove]
     ) -> tuple[PlannedMove, ...]:
-        """The moves with the servers and disks on the hosts that they leave, where compute tells.
+        """The moves with their bridges, and the servers and disks on the hosts that they leave.
 
-        Once a call fails, the others are not made.
+        Those only where compute tells; once a call fails, the others are not made.
         """
         priced, answers = list[PlannedMove](), True
+        ledger, _ = self._store.ledger(fabric.id)
         for move in moves:
             leaving = move.old.beyond(move.new).hosts(fabric.topology)
             names, load = [fabric.inventory.host_names[host] for host in leaving], None
@@ -259,7 +260,8 @@ class Moves:
                 except LaasError as error:
                     LOG.warning("the servers of planned moves are not known: %s", error)
                     answers = False
-            priced.append(replace(move, load=load))
+            links = begun(ledger, move.old, move.new).bridge
+            priced.append(replace(move, load=load, bridge=links))
         return tuple(priced)
 
     def _to_evacuate(self, fabric: FabricRecord, wanted: EvacuationRequest) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
-from laas_service.domain.ledger import Ledger
+from laas_service.domain.ledger import Ledger, LedgerView
+from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
 from laas_service.domain.routing.contention import contention
@@ -121,8 +122,9 @@ def begin_resize(
         answer = wanted.chosen(fabric, record, placed)
         if isinstance(answer, NoFit):
             return answer
-        change = Change.begun(placed, answer)
-        return Move(answer, lifecycle.resize_reason(change, by.user_id))
+        change = begun(fabric, placed, answer)
+        reason = lifecycle.resize_reason(change, by.user_id)
+        return _move(change, reason, fabric.topology)
 
     return store.move(record, choose, by=by, limits=limits)
 
@@ -205,10 +207,21 @@ def begin_replacement(
         answer = wanted.chosen(fabric, record, placed)
         if isinstance(answer, NoFit):
             return answer
-        change, movable = Change.begun(placed, answer), record.consent.movable
-        return Move(answer, lifecycle.replacement_reason(change, by.user_id, movable))
+        change, movable = begun(fabric, placed, answer), record.consent.movable
+        reason = lifecycle.replacement_reason(change, by.user_id, movable)
+        return _move(change, reason, fabric.topology)
 
     return store.move(record, choose, by=by)
+
+
+def begun(fabric: LedgerView, placed: Allocation, to: Allocation) -> Change:
+    """The change to a placement, with the bridge that is free now."""
+    ledger = fabric.ledger(placed.parent)
+    return Change.begun(placed, to, bridge(ledger, placed, to))
+
+
+def _move(change: Change, reason: str, topology: Topology) -> Move:
+    return Move(change.new, reason + lifecycle.bridge_remark(change, topology), change.bridge)
 
 
 def _current(
@@ -303,8 +316,9 @@ def begin_announced_move(store: PlacementChanges, record: AllocationRecord) -> A
             fabric.change(to.joined(placed))
         except DoubleClaim:
             return "its new hosts or links are no longer free"
-        reason = lifecycle.moved_reason(Change.begun(placed, to), record.consent.movable)
-        return Move(to, reason)
+        change = begun(fabric, placed, to)
+        reason = lifecycle.moved_reason(change, record.consent.movable)
+        return _move(change, reason, fabric.topology)
 
     answer = store.move(record, choose)
     if isinstance(answer, AllocationRecord):

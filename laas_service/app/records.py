@@ -176,6 +176,8 @@ class Move:
 
     to: Allocation
     reason: str
+    bridge: Allocation | None = None
+    """As in ``lifecycle.Change``."""
 
 
 class RoomState(enum.Enum):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from laas_service.app.lifecycle import Change
 from laas_service.app.records import (
     NO_LIMITS,
     AllocationRecord,
@@ -144,8 +145,8 @@ class Proposal:
     project_id: str
     allocation: Allocation
     cost: int = 0
-    before: Allocation | None = None
-    """The present placement of an allocation that is to be resized."""
+    change: Change | None = None
+    """The change of an allocation that there is; None for a new one."""
 
 
 @dataclass(frozen=True, slots=True)

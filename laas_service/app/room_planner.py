@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from laas_service.app.lifecycle import State
+from laas_service.app.lifecycle import Change, State
 from laas_service.app.ports.allocations import AllocationReader, every_allocation
 from laas_service.app.ports.compute import ServerLoad
 from laas_service.app.ports.fabrics import FabricReader
@@ -64,6 +64,12 @@ class PlannedMove:
     announced: bool = False
     load: ServerLoad | None = None
     """What is on the hosts that it leaves; None if compute cannot tell."""
+    bridge: Allocation | None = None
+    """As in ``lifecycle.Change``, of what is free when the plan is made."""
+
+    @property
+    def change(self) -> Change:
+        return Change.begun(self.old, self.new, self.bridge)
 
     @property
     def cost(self) -> float:

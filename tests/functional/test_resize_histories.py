@@ -342,7 +342,7 @@ class Judged(FakeSubnetManager):
         tables = forwarding_tables(
             state.topology,
             state.inventory,
-            [a for tenant in state.tenants for a in (tenant.beside, tenant.allocation) if a],
+            [placement for tenant in state.tenants for placement in tenant.placements],
             state.failed_links,
             self._tables,
         )
@@ -353,7 +353,8 @@ class Judged(FakeSubnetManager):
             for part in (tenant.allocation, tenant.beside):
                 if part is not None:
                     self.walk(tenant.held, [tables], part.hosts(state.topology))
-            self.walk(tenant.held, [tables], tenant.held.hosts(state.topology), parted=True)
+            parted = tenant.beside is not None and tenant.bridge is None
+            self.walk(tenant.held, [tables], tenant.held.hosts(state.topology), parted=parted)
             earlier = (
                 next((t for t in before.tenants if t.allocation.id == tenant.allocation.id), None)
                 if before and not before.failed_links
@@ -363,7 +364,8 @@ class Judged(FakeSubnetManager):
                 both = set(tenant.held.hosts(state.topology))
                 both &= set(earlier.held.hosts(state.topology))
                 links = tenant.held.joined(earlier.held)
-                self.walk(links, [self._tables, tables], both, parted=True)
+                bridged = tenant.bridge is not None and tenant.bridge == earlier.bridge
+                self.walk(links, [self._tables, tables], both, parted=not bridged)
                 for part in (tenant.allocation, tenant.beside):
                     if part is not None:
                         there = both & set(part.hosts(state.topology))

@@ -84,6 +84,7 @@ class Change:
     sent: int
     lost: int
     longest: float
+    between: int
     looks: int
     walked: int
     foreign: int
@@ -220,28 +221,27 @@ class Clouds:
             }
             both = [p for p in _promised(before[id]) if p in _promised(after[id])]
             tenants += [(placement, links) for placement in both]
-            if before[id].phase in (Phase.ENTER, Phase.LEAVE) and before[id] == after[id]:
-                tenants.append((before[id].held, links))
         return self.judge.pairs(rows, self.wiring, tenants)
 
     @contextmanager
     def measured(self, name, id):
         """Note what the queries and the walks show while the block changes the placement."""
-        hosts, begun = self.hosts(id), time.monotonic()
+        old, begun = self.hosts(id), time.monotonic()
         self.queries.taken()
         with Walks(self) as walks:
             yield
             self.settled(id)
             seconds = time.monotonic() - begun
         counts = self.queries.taken()
-        new = len(self.hosts(id) - hosts)
+        new = self.hosts(id)
         change = Change(
             name,
             round(seconds, 1),
-            new,
+            len(new - old),
             counts.sent,
             counts.lost,
             round(counts.longest, 2),
+            sum(source in old - new and target in new - old for source, target in counts.pairs),
             len(walks.seen),
             sum(pairs.walked for pairs in walks.seen),
             sum(pairs.foreign for pairs in walks.seen),
@@ -284,14 +284,17 @@ def _promised(record):
         return [record.placed]
     if change.phase in (Phase.PREPARE, Phase.SWITCH):
         return [change.old]
-    return [change.new] if change.phase is Phase.WITHDRAW else [change.old, change.new]
+    if change.phase is Phase.WITHDRAW:
+        return [change.new]
+    assert not change.parted, "there are free links"
+    return [change.held]
 
 
 def test_a_tenant_lives(clouds):
     """It grows, shrinks, loses a host and gets another, and moves to another pod."""
     size = POD - 1 - POD // 8
-    blue = clouds.allocate(BLUE, POD)["id"]  # the pod with the subnet manager's switch
-    red = clouds.allocate(RED, size)["id"]
+    red = clouds.allocate(RED, size)["id"]  # in the pod with the subnet manager's switch
+    blue = clouds.allocate(BLUE, POD)["id"]
     assert clouds.site.boot(RED, size) == size
     assert clouds.site.boot(BLUE, POD) == POD
     path = f"/v1/allocations/{red}"
@@ -341,6 +344,8 @@ def test_a_tenant_lives(clouds):
         assert (change.lost, change.foreign) == (0, 0), change
         assert change.sent
         assert change.walked
+        if change.name.startswith("moves"):
+            assert change.between, "no query went from an old host to a new one"
 
 
 def test_a_full_fabric_has_room_after_one_move(clouds):
@@ -352,9 +357,8 @@ def test_a_full_fabric_has_room_after_one_move(clouds):
     small = [clouds.allocate(project, SMALL)["id"] for project in owners]
     assert clouds.free() == 0
     by_pod = {frozenset(pod_of(clouds.hosts(id))): id for id in large}
-    # The switch of the subnet manager has routes to everybody: nobody there moves.
     of_pod = {min(pod_of(clouds.hosts(id))): id for id in small}
-    first, second, third = (of_pod[pod] for pod in sorted(of_pod)[1:4])
+    first, second, third = (of_pod[pod] for pod in sorted(of_pod)[:3])
     owner = dict(zip(small, owners, strict=True))
     later, alone, waiting = projects
     for id in (first, second, third):
@@ -391,6 +395,7 @@ def test_a_full_fabric_has_room_after_one_move(clouds):
         assert (change.lost, change.foreign) == (0, 0), change
         assert change.sent
         assert change.walked
+        assert change.between, "no query went from an old host to a new one"
 
 
 def pod_of(hosts):

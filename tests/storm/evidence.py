@@ -57,7 +57,7 @@ def tables(engine: sa.Engine) -> Tables:
     allocations: dict[str, Mapping[str, Any]] = {}
     for found in rows.pop("allocations"):
         row = dict(found)
-        for column in ("placed", "leaving"):
+        for column in ("placed", "leaving", "bridge"):
             if isinstance(row[column], str):  # MariaDB returns JSON as text
                 row[column] = json.loads(row[column])
         allocations[row["id"]] = row

@@ -100,7 +100,7 @@ def _placed(row: Mapping[str, Any], topology: Topology) -> tuple[set[int], set[i
     (m1, _, _), (_, w2, w3) = topology.tree.m, topology.tree.w
     spines = topology.tree.m[1] * topology.tree.m[2] * w2
     hosts, links = set(), set()
-    for placed in filter(None, (row["placed"], row["leaving"])):
+    for placed in filter(None, (row["placed"], row["leaving"], row["bridge"])):
         for leaf, slots, ups in placed["groups"]:
             hosts |= {leaf * m1 + slot for slot in _bits(slots)}
             links |= {leaf * w2 + up for up in _bits(ups)}

@@ -40,8 +40,8 @@ Ways = Mapping[str, Collection[str]]
 class Counts:
     sent: int = 0
     lost: int = 0
-    between: int = 0
-    """Pairs of hosts that were asked."""
+    pairs: frozenset[tuple[str, str]] = frozenset()
+    """Hosts between which queries went."""
     longest: float = 0.0
     """Seconds of the longest time without an answer between two hosts, if a query was lost."""
     examples: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Queries:
             if self._error is not None:
                 raise self._error
             counts, self._counts = self._counts, Counts()
-            counts.between = len(self._pairs)
+            counts.pairs = frozenset(self._pairs)
             self._pairs = set()
             return counts
 

@@ -36,7 +36,9 @@ class DesiredState:
         record = self.ledgers.record(session, fabric_id)
         table, down = models.Allocation, models.LinkState
         rows = session.execute(
-            select(table.placed, table.leaving, table.phase, table.pkey, table.pkeys).where(
+            select(
+                *(table.placed, table.leaving, table.phase, table.bridge, table.pkey, table.pkeys)
+            ).where(
                 table.fabric == fabric_id,
                 table.placed.is_not(None),
                 table.handed_back.is_(False),
@@ -68,5 +70,8 @@ class DesiredState:
 def _route(row: Any) -> TenantRoute:
     """How a tenant is routed; while its placement changes, as its phase wants."""
     leaving, phase = row.leaving and allocation_from(row.leaving), row.phase and Phase(row.phase)
-    wanted = routes(allocation_from(row.placed), leaving, phase)
-    return TenantRoute(wanted.traffic, row.pkey, wanted.beside, tuple(row.pkeys or ()))
+    bridge = row.bridge and allocation_from(row.bridge)
+    wanted = routes(allocation_from(row.placed), leaving, phase, bridge)
+    return TenantRoute(
+        wanted.traffic, row.pkey, wanted.beside, tuple(row.pkeys or ()), wanted.bridge
+    )

@@ -199,14 +199,14 @@ def _rebuild(session: Session, record: FabricRecord) -> Ledger:
     table, host, link = models.Allocation, models.HostState, models.LinkState
     feature = models.HostFeature
     held = (
-        select(table.placed, table.leaving)
+        select(table.placed, table.leaving, table.bridge)
         .where(table.fabric == record.id, table.placed.is_not(None))
         .order_by(table.sequence)  # a container before the allocations inside it
     )
-    for placed, leaving in session.execute(held):
+    for placed, *others in session.execute(held):
         allocation = allocation_from(placed)
-        if leaving is not None:
-            allocation = allocation.joined(allocation_from(leaving))
+        for other in filter(None, others):
+            allocation = allocation.joined(allocation_from(other))
         ledger.claim(allocation)
     for row in session.execute(select(host.host, host.state).where(host.fabric == record.id)):
         _set_host(ledger, row.host, HostState(row.state))

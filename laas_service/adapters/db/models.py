@@ -208,6 +208,7 @@ class Allocation(Base):
     ends_at: Mapped[datetime | None] = mapped_column(Moment())
     leaving: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     phase: Mapped[str | None] = mapped_column(exact(16))
+    bridge: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     faults: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     parent: Mapped[str | None] = mapped_column(exact(64), index=True)
     container: Mapped[bool] = mapped_column(server_default=false())
@@ -262,6 +263,7 @@ class Allocation(Base):
             container=self.container,
             leaving=self.leaving and allocation_from(self.leaving),
             phase=Phase(self.phase) if self.phase else None,
+            bridge=self.bridge and allocation_from(self.bridge),
             faults=self.faults and faults_from(self.faults),
             next_try=self.due_at,
             parked=State(self.parked) if self.parked else None,

@@ -186,6 +186,7 @@ class PlacementChanges:
                 hosts=change.new.requested,
                 leaving=None,
                 phase=None,
+                bridge=None,
                 moves_at=None,
                 faults=faults and faults_document(faults),
                 **done,
@@ -224,7 +225,8 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
     def claim(self, draft: Ledger, answer: Move) -> None:
         """Hold both placements. The change is remembered for ``write``."""
         id = self.record.id
-        self._change = Change.begun(draft.holder(id).allocations[id], answer.to)
+        placed = draft.holder(id).allocations[id]
+        self._change = Change.begun(placed, answer.to, answer.bridge)
         draft.change(self._change.held)
 
     def write(self, session: Session, answer: Move, draft: Ledger) -> Written[AllocationRecord | T]:
@@ -246,6 +248,7 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
             placed=allocation_document(change.new),
             leaving=allocation_document(change.old),
             phase=change.phase.value,
+            bridge=change.bridge and allocation_document(change.bridge),
             generation=self.transactions.advance(session, record.fabric, delta, routes=True),
             announced=None,
             moves_at=record.moves_at if announced else None,

@@ -88,7 +88,7 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
     """
     table = models.Allocation
     held = session.execute(
-        select(table.id, table.placed, table.leaving, table.faults)
+        select(table.id, table.placed, table.leaving, table.bridge, table.faults)
         .where(table.fabric == fabric_id, table.placed.is_not(None))
         .order_by(table.sequence)
         .with_for_update()
@@ -99,7 +99,10 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
     for row in held:
         placed = numbers.allocation(allocation_from(row.placed))
         leaving = row.leaving and numbers.allocation(allocation_from(row.leaving))
-        both = placed if leaving is None else placed.joined(leaving)
+        bridge = row.bridge and numbers.allocation(allocation_from(row.bridge))
+        everything = placed
+        for other in filter(None, (leaving, bridge)):
+            everything = everything.joined(other)
         session.execute(
             update(table)
             .where(table.id == row.id)
@@ -107,12 +110,13 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
                 version=table.version + 1,
                 placed=allocation_document(placed),
                 leaving=leaving and allocation_document(leaving),
+                bridge=bridge and allocation_document(bridge),
                 announced=None,
                 moves_at=None,
                 faults=row.faults and _faults(row.faults, numbers),
             )
         )
-        claims.take(session, fabric_id, both, numbers.after)
+        claims.take(session, fabric_id, everything, numbers.after)
     _renumber_constraints(session, fabric_id, numbers)
 
 

@@ -232,7 +232,9 @@ def _held(row: Any) -> Generator[str, None, Allocation | None]:
     nothing = Allocation(row.id, requested=0, policy="", groups=())
     try:
         placed = nothing if row.placed is None else allocation_from(row.placed)
-        return placed if row.leaving is None else placed.joined(allocation_from(row.leaving))
+        for other in filter(None, (row.leaving, row.bridge)):
+            placed = placed.joined(allocation_from(other))
+        return placed
     except LaasError as error:
         yield f"allocation {row.id} cannot be read: {error}"
     return None
@@ -248,7 +250,8 @@ def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
         return
     if (row.placed is not None) != (state in HOLDING):
         yield f"{name} has {'a' if row.placed is not None else 'no'} placement"
-    if (row.leaving is None) != (row.phase is None) or (row.leaving and not row.placed):
+    half = (row.leaving is None) != (row.phase is None) or (row.leaving and not row.placed)
+    if half or (row.bridge is not None and row.leaving is None):
         yield f"{name}: its change of placement is half recorded"
     if row.phase is not None and row.phase not in {phase.value for phase in Phase}:
         yield f"{name}: there is no phase {row.phase!r}"

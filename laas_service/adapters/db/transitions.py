@@ -252,6 +252,7 @@ class Transitions:
                 placed=None,
                 leaving=None,
                 phase=None,
+                bridge=None,
                 announced=None,
                 moves_at=None,
                 faults=None,

@@ -12,7 +12,7 @@ from laas_service.api.schemas.fabrics import ContentionFreeNow, IdleSwitch, Shap
 from laas_service.api.schemas.requests import Constraints
 from laas_service.app import moves as planning
 from laas_service.app import requests, room_planner
-from laas_service.app.lifecycle import Phase, State
+from laas_service.app.lifecycle import Change, Phase, State
 from laas_service.app.records import NEWEST, AllocationRecord, FabricRecord, QueueRoom, RoomState
 from laas_service.app.records import Event as RecordedEvent
 from laas_service.domain.allocation import Allocation as Placed
@@ -70,6 +70,15 @@ class RankedHost(AllocatedHost):
     ]
 
 
+Bridge = Annotated[
+    list[str] | None,
+    Field(
+        description="Links, by id, that join old and new hosts for the time of the change, besides "
+        "those of both placements. Null: no free links join them."
+    ),
+]
+
+
 class Holding(Schema):
     """Hosts and links, by number and by name."""
 
@@ -108,6 +117,13 @@ class Holding(Schema):
         }
 
     @staticmethod
+    def bridge_links(fabric: FabricRecord, change: Change | None) -> list[str] | None:
+        """The links of the bridge of a change by name; None if no links can join its hosts."""
+        if change is None or change.bridge is None:
+            return None if change is not None and change.parted else []
+        return [link_name(link) for link in change.bridge.links(fabric.topology)]
+
+    @staticmethod
     def names(fabric: FabricRecord, placed: Placed | None) -> list[str]:
         """The hosts of a placement by name."""
         hosts = placed.hosts(fabric.topology) if placed is not None else ()
@@ -127,11 +143,12 @@ class DryRun(Holding):
     parent: str | None
     joining: Annotated[list[str], Field(description="Hosts that a resize adds, by name.")]
     leaving: Annotated[list[str], Field(description="Hosts that a resize gives back, by name.")]
+    bridge: Bridge
     dry_run: Literal[True]
 
     @classmethod
     def of(cls, name: str, proposal: requests.Proposal) -> Self:
-        placed, before = proposal.allocation, proposal.before
+        placed, change = proposal.allocation, proposal.change
         return cls(
             fabric=proposal.fabric.id,
             name=name,
@@ -141,8 +158,9 @@ class DryRun(Holding):
             cost=proposal.cost,
             container=placed.container,
             parent=placed.parent,
-            joining=cls.names(proposal.fabric, before and placed.beyond(before)),
-            leaving=cls.names(proposal.fabric, before and before.beyond(placed)),
+            joining=cls.names(proposal.fabric, change.claimed if change else None),
+            leaving=cls.names(proposal.fabric, change.freed if change else None),
+            bridge=cls.bridge_links(proposal.fabric, change),
             dry_run=True,
             **cls.held(proposal.fabric, placed),
         )
@@ -297,12 +315,13 @@ class PlannedMove(Schema):
     ]
     joining: Annotated[list[str], Field(description="Hosts that it newly gets, by name.")]
     leaving: Annotated[list[str], Field(description="Hosts that it leaves, by name.")]
+    bridge: Bridge
     begins: Annotated[AwareDatetime, Field(description="After the tenant's notice.")]
     announced: Annotated[bool, Field(description="The tenant is told, and it will take place.")]
 
     @classmethod
     def of(cls, fabric: FabricRecord, move: room_planner.PlannedMove) -> Self:
-        record, claimed = move.record, move.new.beyond(move.old)
+        record, claimed, change = move.record, move.new.beyond(move.old), move.change
         return cls(
             allocation=record.id,
             name=record.name,
@@ -316,6 +335,7 @@ class PlannedMove(Schema):
             disk_gb=None if move.load is None else move.load.disk_gb,
             joining=Holding.names(fabric, claimed),
             leaving=Holding.names(fabric, move.old.beyond(move.new)),
+            bridge=Holding.bridge_links(fabric, change),
             begins=move.begins,
             announced=move.announced,
         )
@@ -527,6 +547,7 @@ class AllocationSummary(Holding):
         list[str],
         Field(description="Hosts that a change of placement takes away, by name; held until then."),
     ]
+    bridge: Bridge
     movable: Annotated[Movable, Field(description="Whether it may move to make room for others.")]
     notice: Annotated[float, Field(description="Seconds between announcement and move.")]
     move_cost: Annotated[float, Field(description="What a host costs that it gets by a move.")]
@@ -571,6 +592,7 @@ class AllocationSummary(Holding):
             "changing": record.phase,
             "joining": cls.names(fabric, record.change.claimed if record.change else None),
             "leaving": cls.names(fabric, record.change.freed if record.change else None),
+            "bridge": cls.bridge_links(fabric, record.change),
             "movable": record.consent.movable,
             "notice": record.consent.notice,
             "move_cost": record.consent.move_cost,

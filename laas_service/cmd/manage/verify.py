@@ -398,7 +398,7 @@ def _walked(
         allocations,
         managers,
         record.shared_plane,
-        {id: (change.old, change.new) for id, change in changing.items()},
+        {id: change.routes.together for id, change in changing.items()},
     )
     loop = verification.credit_loop(inventory, tables)
     if loop:

@@ -31,11 +31,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import NotFound
+from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.routing.default_tables import (
     NO_ROUTE,
@@ -46,6 +46,17 @@ from laas_service.domain.routing.default_tables import (
 from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
+
+
+class _Key(NamedTuple):
+    """What the entries of one placement depend on, besides the hardware and the faults."""
+
+    allocation: Allocation
+    shaped: bool
+    """As in ``Partition``."""
+
+    alone: bool
+    """Whether it is all that its tenant holds."""
 
 
 class _TenantEntries(NamedTuple):
@@ -117,9 +128,10 @@ def forwarding_tables(
     No entry leads over ``closed_links``, which are failed ones whose ends are linked elsewhere:
     where they were the last way, there is no entry.
 
-    If two allocations are placements of one tenant, the entries of the later one are
-    used, and those of the earlier one where the later has none. A leaf of one that the links of
-    neither join to a port of the other has no route there, unless a subnet manager is on it.
+    If several allocations are placements of one tenant, the entries of the later ones are used, and
+    those of the earlier ones where the later have none. The first of three is everything that the
+    tenant holds: its links join hosts of the other two, in any shape. A leaf that they do not join
+    to a port of the tenant has no route there, unless a subnet manager is on it.
 
     ``previous`` only saves time: the tables of an earlier state of the fabric. While the
     hardware is the same, entries are computed only for new tenants and for those with a link
@@ -137,19 +149,30 @@ def forwarding_tables(
         defaults = cache.defaults
     else:
         defaults = _DefaultTables(*made_from, cache.defaults if cache is not None else None)
-    allocations = list(allocations)
+    tenants = grouped((allocation.id, allocation) for allocation in allocations)
+    keys = {
+        id: [
+            _Key(each, shaped=n > 0 or len(placements) < 3, alone=len(placements) == 1)
+            for n, each in enumerate(placements)
+        ]
+        for id, placements in tenants.items()
+    }
     known = cache.by_tenant if cache is not None else {}
     if cache is not None and (changed := defaults.other_faults(cache.defaults)):
-        known = {a: known[a] for a in known if changed.isdisjoint(a.links(topology))}
-    by_tenant = {a: known.get(a) or list(defaults.tenant_entries(a)) for a in allocations}
+        known = {k: known[k] for k in known if changed.isdisjoint(k.allocation.links(topology))}
+    by_tenant = {
+        key: known.get(key) or list(defaults.tenant_entries(key))
+        for keys_of_tenant in keys.values()
+        for key in keys_of_tenant
+    }
     by_switch: dict[int, list[_TenantEntries]] = {guid: [] for guid in defaults.rows}
     for entries_of_tenant in by_tenant.values():
         for switch, entries in entries_of_tenant:
             by_switch[switch].append(entries)
-    for first, second in pairwise(allocations):
-        if first.id == second.id and first.isolated:
-            entries_of_both = [*by_tenant[first], *by_tenant[second]]
-            for switch, entries in defaults.parted_entries(first, second, entries_of_both):
+    for id, placements in tenants.items():
+        if len(placements) > 1 and placements[0].isolated:
+            entries_of_all = [entry for key in keys[id] for entry in by_tenant[key]]
+            for switch, entries in defaults.parted_entries(placements, entries_of_all):
                 by_switch[switch].append(entries)
     rows: dict[int, bytes] = {}
     for guid, changes in by_switch.items():
@@ -217,15 +240,18 @@ class _DefaultTables:
         _, _, failed_before, _, closed_before = earlier.made_from
         return (failed ^ failed_before) | (closed ^ closed_before)
 
-    def tenant_entries(self, allocation: Allocation) -> Iterator[tuple[int, _TenantEntries]]:
+    def tenant_entries(self, key: _Key) -> Iterator[tuple[int, _TenantEntries]]:
         """The entries that differ from the default for a tenant's ports, each with its switch.
 
         A leaf with a subnet manager, unless it is one of the tenant's, keeps its default
         entries where the tenant's lead nowhere: the default leads round the fault.
         """
-        partition = Partition(self._topology, allocation, self._named_by_guid, self._failed)
+        allocation, shaped, alone = key
+        partition = Partition(
+            self._topology, allocation, self._named_by_guid, self._failed, shaped=shaped
+        )
         on_leaves = list(tenant_ports(self._topology, allocation))
-        apart = allocation.isolated
+        apart = allocation.isolated and alone
         leaf_guids = self._inventory.leaf_guids
         leaves = {leaf_guids[leaf] for leaf, _, _ in on_leaves}
         for leaf, rail, hosts in on_leaves:
@@ -244,19 +270,18 @@ class _DefaultTables:
 
     def parted_entries(
         self,
-        first: Allocation,
-        second: Allocation,
+        placements: Iterable[Allocation],
         entries: Iterable[tuple[int, _TenantEntries]],
     ) -> Iterator[tuple[int, _TenantEntries]]:
-        """No routes between leaves and ports of two placements that their links do not join.
+        """No routes between leaves and ports of a tenant that its links do not join.
 
-        ``entries`` are those of both placements.
+        ``entries`` are those of all its placements.
         """
         known: dict[int, set[int]] = defaultdict(set)
         for switch, given in entries:
             known[switch].update(given.positions)
         ports: dict[int, set[int]] = defaultdict(set)
-        for placement in (first, second):
+        for placement in placements:
             for leaf, rail, hosts in tenant_ports(self._topology, placement):
                 guids = (_port_guid(self._inventory, host, rail) for host in hosts)
                 leaf_guid = self._inventory.leaf_guids[leaf]
@@ -280,7 +305,7 @@ class _RenderCache:
     """Intermediate results of ``forwarding_tables``, reused for the next state."""
 
     defaults: _DefaultTables
-    by_tenant: Mapping[Allocation, list[tuple[int, _TenantEntries]]]
+    by_tenant: Mapping[_Key, list[tuple[int, _TenantEntries]]]
     by_switch: Mapping[int, list[_TenantEntries]]
 
 

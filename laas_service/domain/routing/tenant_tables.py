@@ -145,7 +145,8 @@ class Partition(Generic[N]):
     such a link has failed, and for all other entries, it is D-mod-k: up at a leaf by the digit k
     of destination k, up at an L2 switch by the rank r of the destination's leaf in its pod (with
     parallel cables r * width + k % width); down by the same digits. A digit is taken modulo the
-    links that lead on, which is the wraparound on remainder leaves and pods.
+    links that lead on, which is the wraparound on remainder leaves and pods. Without ``shaped``
+    the allocation is more than one placement, and all entries are D-mod-k.
     """
 
     def __init__(
@@ -154,6 +155,8 @@ class Partition(Generic[N]):
         allocation: Allocation,
         named: Callable[[Link], NamedLink[N]],
         failed: frozenset[Link],
+        *,
+        shaped: bool = True,
     ) -> None:
         leaf_links = [named(link) for link in sorted(allocation.leaf_links(topology))]
         links = leaf_links + [named(link) for link in sorted(allocation.spine_links(topology))]
@@ -171,7 +174,7 @@ class Partition(Generic[N]):
             self._tiers.append(grouped((x.lower, x) for x in links))
         parallel = Counter((x.lower, x.upper) for x in leaf_links)
         self._width: int = max(parallel.values(), default=1)
-        self._shift_routes = ShiftRoutes.of(topology, allocation)
+        self._shift_routes = ShiftRoutes.of(topology, allocation) if shaped else None
         self._place_of_leaf = {x.lower: (x.link.pod, x.link[1]) for x in leaf_links}
 
     def entries(self, leaf: N, count: int) -> Iterator[tuple[N, Sequence[N], bool]]:

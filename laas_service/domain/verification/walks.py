@@ -96,6 +96,7 @@ def walk_violations(
 
     ``placements`` are, by id, the placements of tenants that hold several at a time: a path between
     two hosts that are in none of them together need not arrive, but uses the tenant's links only.
+    A host that is in none of them sends nothing.
     """
     nest = Nest([addressable(topology, allocation) for allocation in allocations])
     allocations = nest.outermost_first
@@ -136,7 +137,8 @@ def _walk_tenant(
     walks: Walks,
 ) -> None:
     ports: dict[tuple[int, int], list[Endpoint]] = defaultdict(list)
-    for host in allocation.hosts(topology):
+    walked = frozenset().union(*together)
+    for host in sorted(walked.intersection(allocation.hosts(topology))):
         for rail in range(topology.rails):
             endpoint = fabric.inventory.endpoint_of_port.get((host, rail))
             if endpoint is None:

@@ -13,6 +13,8 @@ from tests.functional.api.test_resize import active as active
 from tests.functional.api.test_resize import work as work
 from tests.functional.api.test_tenants import ask as ask
 
+LINKS = "/v1/fabrics/main/links"
+
 
 @pytest.fixture
 def replace(client):
@@ -104,6 +106,39 @@ def test_named_hosts_and_a_dry_run(client, active, work, replace, judged):
     assert sorted(names(client.get(path).json)) == sorted(names(shown.json))
     wrong = replace(path, hosts=[names(before)[0]])
     assert (wrong.status_code, wrong.json["errors"][0]["field"]) == (400, "hosts")
+
+
+def owned_links(client, path):
+    id = path.rsplit("/", 1)[1]
+    return {link["id"] for link in client.get(f"{LINKS}?owner={id}").json["links"]}
+
+
+def test_the_links_that_join_old_and_new_hosts_are_shown(client, active, work, replace, judged):
+    path = active(4)
+    hosts = names(client.get(path).json)
+    shown = replace(path, hosts=hosts, dry_run=True).json["bridge"]
+    begun = replace(path, hosts=hosts).json
+    assert begun["bridge"] == shown != []
+    assert set(shown) <= owned_links(client, path)
+    told = next(line for line in story(client, path) if line.startswith("other hosts asked for"))
+    assert told.endswith(f"links {', '.join(shown)} join old and new hosts meanwhile")
+    work()
+    after = client.get(path).json
+    assert (after["changing"], after["bridge"]) == (None, [])
+    assert owned_links(client, path).isdisjoint(shown)
+
+
+def test_no_free_links_join_old_and_new_hosts(client, active, replace, judged):
+    path = active(4)
+    hosts, held = names(client.get(path).json), owned_links(client, path)
+    for link in client.get(LINKS).json["links"]:
+        if link["id"] not in held:
+            failed = client.patch(f"{LINKS}/{link['id']}", json={"state": "failed"})
+            assert failed.status_code == 200
+    assert replace(path, hosts=hosts, dry_run=True).json["bridge"] is None
+    assert replace(path, hosts=hosts).json["bridge"] is None
+    told = next(line for line in story(client, path) if line.startswith("other hosts asked for"))
+    assert "no free links join the old hosts to the new ones" in told
 
 
 def test_a_replacement_turns_back(client, deployment, active, work, replace, judged):

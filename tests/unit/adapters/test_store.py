@@ -804,6 +804,42 @@ def test_a_move_holds_both_places_until_its_end(managed):
         managed.proceed(record, "once more")
 
 
+@pytest.mark.parametrize("turned_back", [False, True])
+def test_a_bridge_is_held_from_the_beginning_of_a_move_to_its_end(managed, turned_back):
+    record, new = active(managed, "a"), elsewhere("a")
+    bridge = Allocation("a", 0, "test", (GroupShare(3, 0, 0b1),), (ColumnShare(1, 2, 0b1),))
+    links = set(bridge.links(SMALL))
+    record = managed.move(record, lambda fabric: Move(new, "another way", bridge))
+    assert record.held == new.joined(across_pods("a")).joined(bridge)
+    if turned_back:
+        record = managed.turn_back(managed.proceed(record, "on"), "called off")
+    while record.phase is not None:
+        assert record.bridge == managed.allocation("a").bridge == bridge
+        assert links < owned_links(managed)
+        assert links < set(rebuilt(managed).owners_of_links())
+        assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+        routed = managed.routed("f").tenants[0].bridge
+        assert routed == (None if record.phase is Phase.WITHDRAW else bridge)
+        with managed._engine.connect() as connection:
+            assert soundness.findings(connection) == []
+        record = managed.proceed(record, "on")
+    assert record.bridge is None
+    kept = across_pods("a") if turned_back else new
+    assert owned_links(managed) == set(kept.links(SMALL))
+    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+
+
+def test_a_bridge_that_another_holds_stops_a_move_before_it_begins(managed):
+    record = active(managed, "a")
+    admit(managed, "b", slot=3)
+    [share, *_] = across_pods("b", slot=3).groups
+    theirs = Allocation("a", 0, "test", (share._replace(hosts=0),))
+    before = (claims(managed), managed.ledger("f")[1])
+    with pytest.raises(DoubleClaim):
+        managed.move(record, lambda fabric: Move(elsewhere("a"), "theft", theirs))
+    assert (claims(managed), managed.ledger("f")[1]) == before
+
+
 def test_only_one_of_two_moves_a_record(managed):
     record = active(managed, "a")
     managed.move(record, lambda fabric: Move(elsewhere("a"), "first"))

@@ -115,7 +115,12 @@ class Histories(RuleBasedStateMachine):
             held = fabric.allocations[id]
             groups = tuple(GroupShare(g, h & 1, u & 5) for g, h, u in held.groups if h & 1)
             kept = Allocation(id, 1, "test", groups, held.columns[:1])
-            return Move(self.draw(id, fabric, hosts, uplinks, spines).joined(kept), "elsewhere")
+            new = self.draw(id, fabric, hosts, uplinks, spines).joined(kept)
+            free = fabric.copy()
+            free.change(new.joined(held))
+            links = self.draw(id, free, hosts, uplinks >> 1, spines >> 1)
+            groups = tuple(share._replace(hosts=0) for share in links.groups if share.uplinks)
+            return Move(new, "elsewhere", replace(links, groups=groups))
 
         if record.container:
             if self.model.inside[id].allocations:

@@ -355,7 +355,8 @@ def test_a_host_accepts_servers_only_between_its_routes(h1, u1, h2, u2):
 @given(masks, masks, masks, masks, st.data())
 def test_a_change_may_turn_back_until_its_old_routes_are_withdrawn(h1, u1, h2, u2, data):
     """On the way back, too, hosts accept servers only while their routes are confirmed."""
-    steps = walked(Change.begun(placement(h1, u1), placement(h2, u2)))
+    bridge = data.draw(st.sampled_from([None, placement(0, 15 ^ (u1 | u2))]))
+    steps = walked(Change.begun(placement(h1, u1), placement(h2, u2), bridge))
     present = data.draw(st.sampled_from(steps))
     back = present.way_back
     if present.phase is Phase.WITHDRAW:
@@ -364,6 +365,7 @@ def test_a_change_may_turn_back_until_its_old_routes_are_withdrawn(h1, u1, h2, u
     assert back is not None
     assert (back.old, back.new) == (present.new, present.old)
     assert back.held.groups == present.held.groups
+    assert back.bridge == bridge
     routed = hosts_of(present.routes.traffic) | hosts_of(present.routes.beside)
     may_be_open = hosts_of(present.open_hosts)
     for step in walked(back):
