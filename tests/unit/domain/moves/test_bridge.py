@@ -79,10 +79,9 @@ class Naive:
         if not apart:
             return 0
         best = None
-        for l2, spine in product(
-            range(self.tree.l2_per_pod), range(self.tree.spines_per_group or 1)
-        ):
-            needed = []
+        spines = range(self.tree.spines_per_group or 1)
+        for l2, spine in product(range(self.tree.l2_per_pod), spines):
+            needed: list[list[Link]] = []
             for leaf in {leaf for pair in apart for leaf in pair}:
                 cables = range(l2 * self.tree.cables[0], (l2 + 1) * self.tree.cables[0])
                 needed.append([LeafLink(*leaf, up) for up in cables])
