@@ -8,7 +8,7 @@ from laas_service.adapters.db.migrations import steps
 from laas_service.adapters.db.types import Moment, Serial, exact
 
 revision = "a044"
-down_revision = "a041"
+down_revision = "a042"
 
 
 def upgrade() -> None:
