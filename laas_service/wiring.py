@@ -218,7 +218,7 @@ class Parts:
     def compute(self) -> Compute:
         options = self._conf.compute
         if options.kind == "nova":
-            return nova.connect(self._conf, self.watchdog.beat)
+            return nova.connect(self._conf, self._host_guids, self.watchdog.beat)
         if options.kind == "ironic":
             return ironic.connect(self._conf, self._host_guids, self.watchdog.beat)
         return DirectoryCompute(

@@ -44,6 +44,13 @@ ALLOCATION = "laas:allocation"
 POOL = "laas:pool"
 """Key of the aggregates of all hosts of the service; others cannot open these hosts."""
 
+NODE = "laas:node:"
+"""Prefix of the keys that name the Ironic nodes of an aggregate; the UUID of the provider follows.
+Nova's aggregates hold compute hosts alone, and one compute host has many nodes."""
+
+IRONIC = "ironic"
+"""The type of hypervisor of Ironic's nodes in Nova."""
+
 DRAINED = "laas:drained"
 """Key that, with the value ``true``, closes the hosts of an aggregate to all projects."""
 
@@ -104,6 +111,10 @@ class LaasTenantFilter(filters.BaseHostFilter):
     ``laas:allocation`` it gets only those of that allocation. Hosts that are drained, or in
     the aggregates of two allocations, accept no project. If the aggregates cannot be read or
     understood, no host passes. A rebuild passes, as its server is on the host already.
+
+    An Ironic node is judged by the UUID of its provider, which the keys ``NODE`` of an aggregate
+    name. The aggregates of its compute host can close it and never open it: where that host is in
+    the pool, a node that no aggregate names accepts no project.
     """
 
     run_filter_once_per_request = True
@@ -126,14 +137,23 @@ class LaasTenantFilter(filters.BaseHostFilter):
         try:
             hint = spec_obj.get_scheduler_hint(ALLOCATION)
             hosts = {host_state.host for host_state in candidates}
-            metadata, memberships = _read(spec_obj._context, hosts)
+            nodes = {str(host_state.uuid) for host_state in candidates}
+            metadata, memberships, named = _read(spec_obj._context, hosts, nodes)
             judge = _Judge(metadata, spec_obj.project_id, hint)
+            passing = []
+            for host_state in candidates:
+                of_host = memberships.get(host_state.host, frozenset())
+                own = named.get(str(host_state.uuid), frozenset())
+                if own or host_state.hypervisor_type == IRONIC:
+                    passes = judge.passes_node(own, of_host)
+                else:
+                    passes = judge.passes(of_host)
+                if passes:
+                    passing.append(host_state)
         except Exception:
             LOG.exception("no host passes: the aggregates cannot be read or understood")
             return
-        for host_state in candidates:
-            if judge.passes(memberships.get(host_state.host, frozenset())):
-                yield host_state
+        yield from passing
 
     def _check_called(self, spec_obj: Any) -> None:
         """Log once if Nova calls no request filters although it has a list of them."""
@@ -216,6 +236,14 @@ class _Judge:
             return not self._own.isdisjoint(claims)
         return not self._invited.isdisjoint(aggregates)
 
+    def passes_node(self, own: Collection[int], of_host: Collection[int]) -> bool:
+        """Whether an Ironic node passes that the aggregates ``own`` name; its host is in others."""
+        if self._allocated.isdisjoint(own) and not self._allocated.isdisjoint(of_host):
+            return False
+        return self.passes(
+            self._allocated.intersection(own).union({*own, *of_host} - self._allocated)
+        )
+
 
 def _lists_projects(metadata: Mapping[str, str]) -> bool:
     return any(key.startswith(OWNER) for key in metadata)
@@ -243,21 +271,34 @@ def _where_in(selected: Any, column: Any, values: str) -> Any:
 _members, _keys = models.AggregateHost.__table__.c, models.AggregateMetadata.__table__.c
 _aggregates = models.Aggregate.__table__.c
 MEMBERSHIPS = _where_in(sa.select(_members.host, _members.aggregate_id), _members.host, "hosts")
-METADATA = sa.select(_keys.aggregate_id, _keys.key, _keys.value)
+METADATA = sa.select(_keys.aggregate_id, _keys.key, _keys.value).where(
+    _keys.key.not_like(f"{NODE}%")
+)
+NODES = _where_in(sa.select(_keys.key, _keys.aggregate_id), _keys.key, "keys")
 UUIDS = _where_in(sa.select(_aggregates.uuid), _aggregates.id, "ids")
 
 
 @database.context_manager.reader
 def _read(
-    context: Any, hosts: Collection[str]
-) -> tuple[dict[int, dict[str, str]], dict[str, set[int]]]:
-    """The metadata of aggregates by their id, and the ids of the aggregates of these hosts."""
+    context: Any, hosts: Collection[str], nodes: Collection[str]
+) -> tuple[dict[int, dict[str, str]], dict[str, set[int]], dict[str, set[int]]]:
+    """The metadata of aggregates by their id, and the ids of those of these hosts and nodes."""
     memberships: dict[str, set[int]] = defaultdict(set)
-    names, rows = sorted(hosts), context.session.connection()
-    for start in range(0, len(names), BATCH):
-        for host, id in _rows(rows, MEMBERSHIPS, hosts=names[start : start + BATCH]):
+    named: dict[str, set[int]] = defaultdict(set)
+    rows = context.session.connection()
+    for batch in _batches(hosts):
+        for host, id in _rows(rows, MEMBERSHIPS, hosts=batch):
             memberships[host].add(id)
-    return _metadata(context), memberships
+    for batch in _batches([f"{NODE}{node}" for node in nodes]):
+        for key, id in _rows(rows, NODES, keys=batch):
+            named[key.removeprefix(NODE)].add(id)
+    return _metadata(context), memberships, named
+
+
+def _batches(values: Collection[str]) -> Iterator[list[str]]:
+    names = sorted(values)
+    for start in range(0, len(names), BATCH):
+        yield names[start : start + BATCH]
 
 
 def _metadata(context: Any) -> dict[int, dict[str, str]]:

@@ -28,7 +28,7 @@ from laas_service.adapters.ironic_nodes import (
     Cloud,
     Mark,
     Node,
-    NodesByHost,
+    Nodes,
 )
 from laas_service.app.ports.compute import (
     ComputeHost,
@@ -63,7 +63,7 @@ class _Reading(threading.local):
 class IronicCompute:
     """The ``Compute`` port on Ironic; one writer at a time in this process.
 
-    ``guids`` is that of ``NodesByHost``, which tells the node of a host. ``sentinel`` is the lessee
+    ``guids`` is that of ``Nodes``, which tells the node of a host. ``sentinel`` is the lessee
     of free nodes, which is no project. A node that Ironic does not know counts as empty, so it
     does not block a release; pooling it or handing it over raises ``NotFound``.
 
@@ -82,7 +82,7 @@ class IronicCompute:
         sentinel: str,
     ) -> None:
         self._cloud = cloud
-        self._by_host = NodesByHost(guids)
+        self._listing = Nodes(cloud, guids)
         self._sentinel = sentinel
         self._writing = threading.Lock()
         self._reading = _Reading()
@@ -377,7 +377,7 @@ class IronicCompute:
         if not self._reading.comparing:
             self._reading.nodes = None
         if self._reading.nodes is None:
-            self._reading.nodes = self._by_host.of(self._cloud, self._cloud.nodes())
+            self._reading.nodes = self._listing.by_host()
         return self._reading.nodes
 
     # -- changes ------------------------------------------------------------------
@@ -430,7 +430,7 @@ def connect(
 ) -> IronicCompute:
     """The port as [compute] and [ironic] configure it; it does not call Ironic yet.
 
-    ``guids`` as in ``NodesByHost``, ``beat`` as in ``Cloud``.
+    ``guids`` as in ``Nodes``, ``beat`` as in ``Cloud``.
 
     Raises:
         InvalidInput: the options give no login.

@@ -5,7 +5,7 @@
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -44,6 +44,7 @@ FIELDS = (
     "properties",
     "protected",
     "provision_state",
+    "resource_class",
     "target_provision_state",
     "uuid",
 )
@@ -133,6 +134,8 @@ class Node:
     instance: str | None
     protected: bool
     mark: Mark | None
+    resource: str
+    """The resource class of its provider in placement."""
 
     @property
     def deployed(self) -> bool:
@@ -147,15 +150,18 @@ class Node:
         return not self.deployed and self.state not in CLEANING
 
     @property
+    def condition(self) -> str:
+        """Its state, with the last error, or for what it is reserved."""
+        if self.state == AVAILABLE and self.instance is not None:
+            return f"reserved for instance {self.instance}"
+        return f"{self.state}{': ' if self.last_error else ''}{self.last_error}"
+
+    @property
     def unfit(self) -> str:
         """Why nobody may get it now; empty if it may be handed over."""
         if self.problem:
             return self.problem
-        if self.state != AVAILABLE:
-            return f"{self.state}{': ' if self.last_error else ''}{self.last_error}"
-        if self.instance is not None:
-            return f"reserved for instance {self.instance}"
-        return ""
+        return "" if self.state == AVAILABLE and self.instance is None else self.condition
 
 
 class Cloud(Calls):
@@ -189,6 +195,18 @@ class Cloud(Calls):
     def nodes(self) -> list[Node]:
         """All nodes that the service's user may see."""
         return self._pages("nodes", ",".join(FIELDS), _node)
+
+    def node(self, uuid: str) -> Node | None:
+        """One node; None if there is none that the service's user may see."""
+
+        def read() -> Node | None:
+            try:
+                fields = ",".join(FIELDS)
+                return _node(self._request("GET", f"/nodes/{uuid}?fields={fields}").json())
+            except keystone_errors.NotFound:
+                return None
+
+        return self._read(f"read node {uuid}", NODES, read)
 
     def guids(self) -> dict[int, str]:
         """The node of each port GUID that an InfiniBand port has in ``extra.client-id``."""
@@ -262,29 +280,35 @@ class Cloud(Calls):
         )
 
 
-class NodesByHost:
-    """Which node each host is: the one of its name, or the one with a port of its GUIDs.
+class Nodes:
+    """Ironic's nodes by host: the one of its name, or the one with a port of its GUIDs.
 
     ``guids`` gives the port GUIDs of every host.
     """
 
-    def __init__(self, guids: Callable[[], Mapping[str, Collection[int]]] = dict) -> None:
+    def __init__(
+        self, cloud: Cloud, guids: Callable[[], Mapping[str, Collection[int]]] = dict
+    ) -> None:
+        self._cloud = cloud
         self._guids = guids
         self._known: dict[str, str] = {}  # node of each host that was found by GUID
 
-    def of(
-        self, cloud: Cloud, nodes: Iterable[Node], others: Collection[str] = ()
-    ) -> dict[str, Node]:
-        """Nodes by name of their host; those of no host by their own name.
+    def node(self, uuid: str) -> Node | None:
+        """One node as it is now; None if Ironic does not have it."""
+        return self._cloud.node(uuid)
+
+    def by_host(self, others: Collection[str] = ()) -> dict[str, Node]:
+        """All nodes by name of their host; those of no host by their own name.
 
         ``others`` are hosts that are no nodes.
         """
+        nodes = self._cloud.nodes()
         by_name = {node.name: node for node in nodes}
         by_uuid = {node.uuid: node for node in by_name.values()}
         unnamed = {h: set(guids) for h, guids in self._guids().items() if h not in by_name}
         unnamed = {host: guids for host, guids in unnamed.items() if host not in others}
         if any(self._known.get(host) not in by_uuid for host in unnamed):
-            self._known = _by_guid(unnamed, cloud.guids())
+            self._known = _by_guid(unnamed, self._cloud.guids())
         found = {
             host: by_uuid[self._known[host]] for host in unnamed if self._known.get(host) in by_uuid
         }
@@ -327,6 +351,7 @@ def _node(document: Mapping[str, Any]) -> Node:
         None if instance is None else str(instance),
         bool(document["protected"]),
         _mark(document["properties"].get(MARK)),
+        "CUSTOM_" + re.sub("[^A-Z0-9_]", "_", str(document["resource_class"] or "").upper()),
     )
 
 

@@ -16,6 +16,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote
 
@@ -26,6 +29,8 @@ from novaclient import client as nova_client
 from novaclient import exceptions as nova_errors
 from oslo_config import cfg
 
+from laas_service.adapters import ironic_nodes
+from laas_service.adapters.ironic_nodes import Node, Nodes
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.adapters.server_moves import (
     EVACUATION,
@@ -86,12 +91,25 @@ ALLOCATION = "laas:allocation"
 POOL = "laas:pool"
 """Key of the pool: ``nova_filters.laas`` lets no other aggregate open its hosts."""
 
+NODE = "laas:node:"
+"""Prefix of the keys of an aggregate's Ironic nodes: the UUID follows, and the value is the host.
+
+``nova_filters.laas`` reads them. Nova itself knows no nodes in aggregates."""
+
 DRAINED = "laas:drained"
 """Key of an aggregate whose hosts ``nova_filters.laas`` closes to all projects."""
 
 CLOSING = {DRAINED: "true"}
 
+IRONIC = "ironic"
+"""The type of hypervisor of Ironic's nodes in Nova."""
+
 LIST_HYPERVISORS = "os_compute_api:os-hypervisors:list-detail"
+
+MEMBERSHIP = "placement:resource_providers:aggregates:list and :update"
+
+TRIES = 5
+"""How often a membership is written; nova-compute changes the provider's generation meanwhile."""
 
 PART = 200
 """Hosts in an aggregate of the pool; Nova's time for a change of it grows with them."""
@@ -108,6 +126,9 @@ SEVERAL = 10
 SHARED_FOR = 600.0
 """Seconds for which a comparison uses an earlier list of the hypervisors with their servers."""
 
+MEMORY = "MEMORY_MB"
+"""The resource of which every hypervisor has some free if it is empty."""
+
 FEW = 100
 """Up to so many hypervisors, all are listed where some are asked for."""
 
@@ -116,11 +137,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Aggregate:
+    """``hosts`` are its compute hosts and those of its ``nodes``: hosts by UUID of their node."""
+
     id: int
     uuid: str
     name: str
     hosts: frozenset[str]
     metadata: Mapping[str, str]
+    nodes: Mapping[str, str]
 
     def isolates_as(self, desired: Mapping[str, str]) -> bool:
         """Whether the keys are as desired, and no other key admits projects."""
@@ -143,7 +167,7 @@ class _Aggregate:
 class _Hypervisor:
     """A compute host: the resource providers of its nodes, its state, and its servers' ids.
 
-    ``node`` is the name of its first node.
+    ``node`` is the name of its first node. ``bare`` is the node in Ironic, if the host is one.
     """
 
     providers: tuple[str, ...]
@@ -152,6 +176,7 @@ class _Hypervisor:
     enabled: bool
     reason: str
     servers: frozenset[str]
+    bare: Node | None = None
 
 
 class Cloud(Calls):
@@ -231,29 +256,72 @@ class Cloud(Calls):
 
     def hypervisors(self) -> dict[str, _Hypervisor]:
         """All compute hosts by name, each with its resource providers, state and servers."""
+        return self._read(
+            "list hypervisors", LIST_HYPERVISORS, lambda: _by_host(self._all("&with_servers=true"))
+        )
 
-        def read() -> dict[str, _Hypervisor]:
-            nodes: list[dict[str, Any]] = []
-            while page := self._hypervisors(f"&marker={nodes[-1]['id']}" if nodes else ""):
-                nodes += page
-            return _by_host(nodes)
+    def hypervisors_and_nodes(self) -> tuple[dict[str, _Hypervisor], dict[str, _Hypervisor]]:
+        """The compute hosts by name, with their servers, and Ironic's nodes by UUID, without.
 
-        return self._read("list hypervisors", LIST_HYPERVISORS, read)
+        Nova would list for each node the servers of all nodes of its nova-compute.
+        """
+
+        everything = self._read("list hypervisors", LIST_HYPERVISORS, self._all)
+        hosts: list[dict[str, Any]] = []
+        for first, last in _runs(everything):
+            hosts += self._read(
+                f"list hypervisors {first + 1} to {last}",
+                LIST_HYPERVISORS,
+                partial(self._part, everything[first - 1]["id"] if first else None, last - first),
+            )
+        hosts = [host for host in hosts if host["hypervisor_type"] != IRONIC]
+        return _by_host(hosts), _by_node(everything)
 
     def hypervisors_named(self, part: str) -> dict[str, _Hypervisor]:
         """The compute hosts that have a node whose name contains ``part``, without other nodes."""
+        return self._named(part, "&with_servers=true", _by_host)
 
+    def node(self, uuid: str) -> _Hypervisor | None:
+        """The compute node of Ironic's node, without servers; None if Nova does not have it."""
+        return self._named(uuid, "", _by_node).get(uuid)
+
+    def _named(
+        self,
+        part: str,
+        query: str,
+        parse: Callable[[Iterable[Mapping[str, Any]]], dict[str, _Hypervisor]],
+    ) -> dict[str, _Hypervisor]:
         def read() -> dict[str, _Hypervisor]:
             try:
-                return _by_host(self._hypervisors(f"&hypervisor_hostname_pattern={quote(part)}"))
+                pattern = f"&hypervisor_hostname_pattern={quote(part)}"
+                return parse(self._hypervisors(f"{query}{pattern}"))
             except nova_errors.NotFound:
                 return {}
 
         return self._read(f"list hypervisors like {part}", LIST_HYPERVISORS, read)
 
+    def _all(self, query: str = "") -> list[dict[str, Any]]:
+        """All pages."""
+        nodes: list[dict[str, Any]] = []
+        while page := self._hypervisors(f"{query}&marker={nodes[-1]['id']}" if nodes else query):
+            nodes += page
+        return nodes
+
+    def _part(self, after: str | None, number: int) -> list[dict[str, Any]]:
+        """So many hypervisors after this one, with their servers."""
+        found: list[dict[str, Any]] = []
+        while len(found) < number:
+            marker = found[-1]["id"] if found else after
+            query = f"&with_servers=true&limit={number - len(found)}"
+            page = self._hypervisors(f"{query}&marker={marker}" if marker else query)
+            if not page:
+                break
+            found += page
+        return found
+
     def _hypervisors(self, query: str) -> list[dict[str, Any]]:
         """One page; novaclient lists servers only with a pattern, which does not page."""
-        path = f"/os-hypervisors/detail?with_servers=true{query}"
+        path = f"/os-hypervisors/detail?{query.removeprefix('&')}"
         return list(self._nova.client.get(path)[1]["hypervisors"])
 
     def servers_on(self, host: str) -> dict[str, Server]:
@@ -360,6 +428,44 @@ class Cloud(Calls):
             path, rule, lambda answer: {str(item["uuid"]) for item in answer["resource_providers"]}
         )
 
+    def set_member(self, aggregate: _Aggregate, provider: str, *, member: bool) -> str | None:
+        """Put a provider into an aggregate in placement, or out of it; why that is refused.
+
+        A provider that placement does not have is in none. The provider's other aggregates stay.
+        """
+        path = f"/resource_providers/{provider}/aggregates"
+        refusal = None
+        for _ in range(TRIES):
+            document = self._memberships(path)
+            if document is None:
+                return "placement has no such provider" if member else None
+            aggregates = set(document["aggregates"])
+            if (aggregate.uuid in aggregates) is member:
+                return None
+            aggregates ^= {aggregate.uuid}
+            refusal = self._put(path, {**document, "aggregates": sorted(aggregates)})
+            if refusal is None:
+                return None
+        return refusal
+
+    def _memberships(self, path: str) -> dict[str, Any] | None:
+        def read() -> dict[str, Any] | None:
+            try:
+                answer = self._placement.get(path, microversion=PLACEMENT_VERSION)
+                return dict(answer.json())
+            except keystone_errors.NotFound:
+                return None
+
+        return self._read(f"read {path} of placement", MEMBERSHIP, read)
+
+    def _put(self, path: str, document: Mapping[str, Any]) -> str | None:
+        return self._write(
+            f"write {path} of placement",
+            MEMBERSHIP,
+            lambda: self._placement.put(path, json=document, microversion=PLACEMENT_VERSION),
+            lambda _: None,
+        )
+
     def candidates(self, aggregates: str) -> tuple[set[str], int]:
         """The providers that placement offers to the scheduler, and the bytes of the request.
 
@@ -377,14 +483,14 @@ class Cloud(Calls):
         action = f"ask placement for candidates with a request of {len(path):,} bytes"
         return self._read(action, "placement:allocation_candidates:list", read), len(path)
 
-    def empty_members(self, aggregate: _Aggregate) -> set[str]:
+    def empty_members(self, aggregate: _Aggregate, resource: str) -> set[str]:
         """Providers in the aggregate that placement shows without any consumer; not all of them.
 
-        Those without free memory are missing, and those beyond ``CANDIDATES``.
+        Those without a free unit of the resource are missing, and those beyond ``CANDIDATES``.
         """
         path = (
             f"/allocation_candidates?limit={CANDIDATES}&member_of={aggregate.uuid}"
-            "&resources=MEMORY_MB%3A1"
+            f"&resources={resource}%3A1"
         )
 
         def read() -> set[str]:
@@ -513,8 +619,11 @@ class NovaCompute:
     disks of servers outlive their host. Hosts that Nova does not know count as empty, so a deleted
     compute service does not block a release; pooling or handing them over raises ``NotFound``.
 
+    With ``nodes`` a host is a compute host or one of Ironic's nodes. An aggregate names its nodes
+    in keys (``NODE``), and their providers are its members in placement.
+
     Errors beyond those of the port: ``Conflict`` for foreign aggregates that admit projects
-    to our hosts, and for hosts with several nodes (Ironic), which Nova cannot isolate;
+    to our hosts, and without ``nodes`` for hosts with several nodes (Ironic);
     ``Forbidden`` for a permission that the service's user lacks; ``InvalidInput`` for a
     project id that ``filter_tenant_id`` cannot hold.
     """
@@ -522,9 +631,17 @@ class NovaCompute:
     scripted: ClassVar[bool] = False
 
     def __init__(
-        self, cloud: Cloud, *, pool: str, sentinel: str, shared_disks: bool = False
+        self,
+        cloud: Cloud,
+        *,
+        pool: str,
+        sentinel: str,
+        shared_disks: bool = False,
+        nodes: Nodes | None = None,
     ) -> None:
         self._cloud = cloud
+        self._nodes = nodes
+        self._node_of: Mapping[str, str] = {}  # UUIDs of the nodes that are hosts, as last listed
         self._shared_disks = shared_disks
         self._pool_name = pool
         self._closed_name = f"{pool}-closed"
@@ -572,6 +689,9 @@ class NovaCompute:
                 hypervisors = {**hypervisors, **self._known(suspects)}
             occupants = self._occupants(suspects, hypervisors)
             self._join_pool(known - {o.host for o in occupants}, touch=True)
+            for part in self._parts().values():
+                if part.nodes:
+                    self._ensure_nodes(part, part.hosts)
             asked = known - owned
             if self._reading.comparing:
                 self._spread()
@@ -607,19 +727,23 @@ class NovaCompute:
             self._begin()
             present = self._aggregates.get(name)
             in_place = present and present.hosts == hosts and present.isolates_as(desired)
+            dirty: Mapping[str, str] = {}
             if present and in_place and self._reading.comparing:
                 self._confirm(present, handover, desired)
                 return
             if present:
-                self._correct(present, hosts, desired)
+                dirty = self._dirty(present, present.hosts - hosts)
+                self._correct(present, hosts.union(dirty), desired)
+            if dirty:
+                raise HostsBusy(f"hosts cannot be taken back: {listed(dirty.values())}")
             hypervisors = self._known(hosts)
             if unknown := hosts - hypervisors.keys():
                 raise NotFound("compute host", listed(sorted(unknown)))
             self._check_alone(handover, hypervisors)
+            self._check_clean(self._lacking(present, hosts), hypervisors)
             self._join_pool(hosts)
             aggregate = self._ensured(name, desired)
-            for host in sorted(hosts - aggregate.hosts):
-                aggregate = self._add(aggregate, host)
+            aggregate = self._add_all(aggregate, self._lacking(aggregate, hosts))
             aggregate = self._ensure_mirrored(aggregate, handover, hypervisors)
             aggregate = self._set(aggregate, desired)
             self._reading.aggregates = None  # somebody may have changed some meanwhile
@@ -674,6 +798,8 @@ class NovaCompute:
                 present = self._close(present)
             hypervisors = self._known({*members, *handover.hosts})
             self._check_emptied(handover, members, hypervisors)
+            if present and (dirty := self._dirty(present, members)):
+                raise HostsBusy(f"hosts cannot be taken back: {listed(dirty.values())}")
             if present:
                 self._join_pool(members & hypervisors.keys())
                 self._delete(present)
@@ -718,26 +844,54 @@ class NovaCompute:
         )
 
     def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost]:
-        """See ``Compute.look``. One listing of the hypervisors; projects are asked for once."""
+        """See ``Compute.look``. One listing of the hypervisors; projects are asked for once.
+
+        With ``nodes``, one of the nodes and one of the aggregates as well.
+        """
         hypervisors = self._listed()
+        owners: dict[str, str] = {}
+        if any(host.bare for host in hypervisors.values()):
+            self._begin()
+            ours = filter(_is_ours, self._aggregates.values())
+            owners = {host: each.metadata.get(OWNER, "") for each in ours for host in each.hosts}
         listed_servers = {id for node in hypervisors.values() for id in node.servers}
         self._owners = {id: self._owners[id] for id in self._owners.keys() & listed_servers}
         return {
-            host: self._seen(host, hypervisors[host])
+            host: self._seen(host, hypervisors[host], owners)
             for host in sorted(set(hosts) & hypervisors.keys())
         }
 
-    def _seen(self, host: str, node: _Hypervisor) -> ComputeHost:
-        unknown = self._projects_of(host, node.servers - self._owners.keys())
+    def _seen(
+        self, host: str, node: _Hypervisor, owners: Mapping[str, str] = MappingProxyType({})
+    ) -> ComputeHost:
+        """``owners`` are the projects of the hosts that belong to allocations."""
+        unknown = self._projects_of(host, node.servers - self._owners.keys(), node.bare)
         self._owners |= {id: project for id, project in unknown.items() if project}
         projects = unknown | {id: self._owners[id] for id in node.servers & self._owners.keys()}
         servers = (Occupant(host, id, project) for id, project in sorted(projects.items()))
-        return ComputeHost(node.up, node.enabled, node.reason, tuple(servers))
+        unfit = self._unfit(node.bare, owners.get(host)) if node.bare else ""
+        return ComputeHost(node.up, node.enabled, node.reason, tuple(servers), unfit)
+
+    def _unfit(self, node: Node, owner: str | None) -> str:
+        """Why no new owner may get a node; for one with an owner why no server may start there."""
+        if node.problem:
+            return node.problem
+        if node.deployed:
+            return ""  # its servers tell
+        if node.lessee not in (None, owner, self._closed[OWNER]):
+            return f"leased to project {node.lessee}"
+        return node.unfit if owner is None else ""
 
     def load(self, hosts: Collection[str]) -> ServerLoad:
-        """See ``Compute.load``. One list-servers call for each host."""
-        servers = [one for host in sorted(hosts) for one in self._cloud.servers_on(host).values()]
-        return ServerLoad(len(servers), sum(server.disk_gb for server in servers))
+        """See ``Compute.load``. One list-servers call for each host; disks of nodes stay."""
+        bare = set(hosts) & self._node_of.keys()
+        servers = [
+            one
+            for host in sorted(set(hosts) - bare)
+            for one in self._cloud.servers_on(host).values()
+        ]
+        number = len(servers) + (len(self.occupants(bare)) if bare else 0)
+        return ServerLoad(number, sum(server.disk_gb for server in servers))
 
     def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
         """See ``Compute.close``: ``closed`` are in an aggregate that ``LaasTenantFilter`` reads."""
@@ -745,16 +899,20 @@ class NovaCompute:
             self._begin()
             aggregate = self._ensured(self._closed_name, CLOSING)
             aggregate = self._leave(aggregate, (set(hosts) & aggregate.hosts) - set(closed))
-            for host in sorted(set(closed) & set(hosts) - aggregate.hosts):
-                aggregate = self._add(aggregate, host)
-            self._set(aggregate, CLOSING)
+            joining = self._lacking(aggregate, set(closed) & set(hosts))
+            self._set(self._add_all(aggregate, joining), CLOSING)
 
     def stop(self, server: str) -> None:
         """See ``Compute.stop``."""
         self._cloud.stop(server)
 
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
-        """See ``Compute.move_servers`` and ``server_moves``."""
+        """See ``Compute.move_servers`` and ``server_moves``; ``Forbidden`` if one is a node."""
+        if {*moves.targets, *moves.targets.values()} & self._node_of.keys():
+            raise Forbidden(
+                "servers on bare metal do not move: create them anew on the new nodes, and delete "
+                "the old ones"
+            )
         return advance(self._cloud, moves, shared_disks=self._shared_disks)
 
     def server_limit(self, project_id: str) -> int | None:
@@ -872,6 +1030,28 @@ class NovaCompute:
         if foreign := self._foreign(handover.hosts, _name(handover.allocation_id)):
             raise Conflict(foreign)
 
+    def _check_clean(self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]) -> None:
+        """Raise unless the nodes among these hosts may be handed over.
+
+        Those with servers may: ``_check_alone`` found none of others.
+        """
+        bare = {host: hypervisors[host].bare for host in hosts}
+        if unfit := [
+            f"{host} is {why}"
+            for host, node in sorted(bare.items())
+            if node and (why := self._unfit(node, None))
+        ]:
+            raise HostsBusy(f"hosts cannot be handed over: {listed(unfit)}")
+
+    def _dirty(self, aggregate: _Aggregate, hosts: Collection[str]) -> Mapping[str, str]:
+        """By host a sentence about each node of an aggregate that is not clean, as it is now."""
+        found = {}
+        for uuid, host in sorted(aggregate.nodes.items(), key=lambda item: item[1]):
+            node = self._nodes.node(uuid) if self._nodes and host in hosts else None
+            if node and not node.clean:
+                found[host] = f"{host} is {node.condition}"
+        return found
+
     def _check_emptied(
         self, handover: Handover, members: Collection[str], hypervisors: Mapping[str, _Hypervisor]
     ) -> None:
@@ -923,11 +1103,11 @@ class NovaCompute:
             node = hypervisors[host]
             if len(node.providers) > 1:
                 raise Conflict(
-                    f"compute host {host} has {len(node.providers)} nodes (Ironic?); "
-                    "Nova can only isolate hosts with one"
+                    f"compute host {host} has {len(node.providers)} nodes (Ironic?); give the "
+                    "service a login in [ironic], and name the nodes as hosts"
                 )
             placed = self._cloud.consumers(node.providers[0])
-            found = placed | self._projects_of(host, node.servers - placed.keys())
+            found = placed | self._projects_of(host, node.servers - placed.keys(), node.bare)
             occupants += [Occupant(host, id, project) for id, project in sorted(found.items())]
         return occupants
 
@@ -971,28 +1151,38 @@ class NovaCompute:
         empty: set[str] = set()
         if len(providers) < SEVERAL:
             return empty
-        for part in self._parts().values():
-            asked = part.hosts & providers.keys()
-            if len(asked) < SEVERAL:
+        asked: dict[tuple[str, str], set[str]] = {}
+        parts = self._parts()
+        for name, part in parts.items():
+            for host in part.hosts & providers.keys():
+                bare = hypervisors[host].bare
+                asked.setdefault((name, bare.resource if bare else MEMORY), set()).add(host)
+        for (name, resource), members in sorted(asked.items()):
+            if len(members) < SEVERAL:
                 continue
             try:
-                found = self._cloud.empty_members(part)
+                found = self._cloud.empty_members(parts[name], resource)
             except Forbidden as error:
                 LOG.info("placement is asked for the servers of each host: %s", error)
                 return empty
-            empty |= {host for host in asked if providers[host] in found}
+            empty |= {host for host in members if providers[host] in found}
         return empty
 
-    def _projects_of(self, host: str, servers: Collection[str]) -> dict[str, str | None]:
+    def _projects_of(
+        self, host: str, servers: Collection[str], bare: Node | None
+    ) -> dict[str, str | None]:
         """The projects of these servers of a host, without those that are gone by now.
 
         Placement does not know servers that were scheduled without it. None: the service's user
-        may not list servers.
+        may not list servers, or nobody told whose the instance of a node is.
         """
         owners = {server: self._cloud.owner(server) for server in sorted(servers)}
         unknown = {server for server, project in owners.items() if project is None}
         if not unknown:
             return owners
+        if bare:
+            lessee = None if bare.lessee == self._closed[OWNER] else bare.lessee
+            return {id: project or lessee for id, project in owners.items()}
         try:
             listed_servers = self._cloud.servers_on(host)
         except Forbidden as error:
@@ -1021,8 +1211,16 @@ class NovaCompute:
     def _listed(self) -> Mapping[str, _Hypervisor]:
         """All hypervisors, as they are now."""
         begun = time.monotonic()
-        self._listing = _Listing(self._cloud.hypervisors(), begun)
-        return self._listing.hypervisors
+        if self._nodes is None:
+            found = self._cloud.hypervisors()
+        else:
+            found, nodes = self._cloud.hypervisors_and_nodes()
+            by_host = self._nodes.by_host(found).items()
+            bare = {h: n for h, n in by_host if h not in found and n.uuid in nodes}
+            self._node_of = {host: node.uuid for host, node in bare.items()}
+            found |= {host: _with(nodes[node.uuid], node) for host, node in bare.items()}
+        self._listing = _Listing(found, begun)
+        return found
 
     def _shared(self) -> Mapping[str, _Hypervisor]:
         """All hypervisors, as somebody listed them not long ago."""
@@ -1054,7 +1252,11 @@ class NovaCompute:
         """These hosts, each by a part of its node's name; all are listed if one is not found."""
         found: dict[str, _Hypervisor] = {}
         for host, name in sorted(names.items(), key=lambda pair: (len(pair[1]), pair)):
-            if host not in found:
+            if self._nodes and self._node_of.get(host) == name:
+                compute, node = self._cloud.node(name), self._nodes.node(name)
+                if compute and node:
+                    found[host] = _with(compute, node)
+            elif host not in found:
                 found |= self._cloud.hypervisors_named(name)
             if host not in found:
                 return self._listed()
@@ -1119,6 +1321,57 @@ class NovaCompute:
             raise Unavailable(f"aggregate {aggregate.name} is not closed: somebody changes it")
         return written
 
+    def _lacking(self, aggregate: _Aggregate | None, hosts: Collection[str]) -> list[str]:
+        """Those of these hosts that the aggregate does not have, or has as another node."""
+        if aggregate is None:
+            return sorted(hosts)
+        return sorted(
+            host
+            for host in hosts
+            if host not in aggregate.hosts
+            or (host in self._node_of and aggregate.nodes.get(self._node_of[host]) != host)
+        )
+
+    def _add_all(self, aggregate: _Aggregate, hosts: Collection[str]) -> _Aggregate:
+        """Add hosts; nodes together."""
+        if bare := self._node_of.keys() & set(hosts):
+            aggregate = self._ensure_nodes(aggregate, bare)
+        for host in sorted(set(hosts) - bare):
+            aggregate = self._add(aggregate, host)
+        return aggregate
+
+    def _ensure_nodes(self, aggregate: _Aggregate, hosts: Collection[str]) -> _Aggregate:
+        """Make those of these hosts that are nodes members of the aggregate, in Nova and placement.
+
+        Other nodes that are members in placement alone leave, and so do those that were the hosts
+        before.
+        """
+        wanted = {self._node_of[host]: host for host in hosts if host in self._node_of}
+        before = {uuid: h for uuid, h in aggregate.nodes.items() if h in wanted.values()}
+        keys: dict[str, str | None] = {f"{NODE}{uuid}": None for uuid in before.keys() - wanted}
+        keys |= {f"{NODE}{uuid}": h for uuid, h in wanted.items() if before.get(uuid) != h}
+        if keys:
+            written = self._changed(lambda: self._cloud.set_metadata(aggregate, keys))
+            if isinstance(written, str):
+                raise Conflict(f"nodes cannot join aggregate {aggregate.name}: {written}")
+            aggregate = written
+        members = self._cloud.members(aggregate)
+        for uuid in sorted(wanted.keys() - members):
+            LOG.info("node %s joins aggregate %s in placement", wanted[uuid], aggregate.name)
+            if refusal := self._cloud.set_member(aggregate, uuid, member=True):
+                raise Conflict(
+                    f"node {wanted[uuid]} cannot join aggregate {aggregate.name}: {refusal}"
+                )
+        known = {*self._node_of.values(), *before}
+        for uuid in sorted((members & known) - aggregate.nodes.keys()):
+            LOG.warning("node %s leaves aggregate %s in placement", uuid, aggregate.name)
+            self._withdraw(aggregate, uuid)
+        return aggregate
+
+    def _withdraw(self, aggregate: _Aggregate, node: str) -> None:
+        if refusal := self._cloud.set_member(aggregate, node, member=False):
+            raise Conflict(f"node {node} cannot leave aggregate {aggregate.name}: {refusal}")
+
     def _add(self, aggregate: _Aggregate, host: str) -> _Aggregate:
         written = self._changed(lambda: self._cloud.add_host(aggregate, host))
         if not isinstance(written, str):
@@ -1128,6 +1381,8 @@ class NovaCompute:
             return present
         if host not in self._listed():
             raise NotFound("compute host", host)
+        if host in self._node_of:
+            return self._ensure_nodes(aggregate, {host})
         raise Conflict(f"host {host} cannot join aggregate {aggregate.name}: {written}")
 
     def _leave(self, aggregate: _Aggregate, hosts: Iterable[str]) -> _Aggregate:
@@ -1136,6 +1391,14 @@ class NovaCompute:
         return aggregate
 
     def _remove(self, aggregate: _Aggregate, host: str) -> _Aggregate:
+        if uuids := sorted(uuid for uuid, name in aggregate.nodes.items() if name == host):
+            for uuid in uuids:
+                self._withdraw(aggregate, uuid)
+            keys = {f"{NODE}{uuid}": None for uuid in uuids}
+            unnamed = self._changed(lambda: self._cloud.set_metadata(aggregate, keys))
+            if isinstance(unnamed, str):
+                raise Conflict(f"node {host} cannot leave aggregate {aggregate.name}: {unnamed}")
+            return unnamed
         written = self._changed(lambda: self._cloud.remove_host(aggregate, host))
         if not isinstance(written, str):
             return written
@@ -1175,17 +1438,29 @@ class NovaCompute:
         """
         parts = self._parts()
         pooled = {host for part in parts.values() for host in part.hosts}
-        missing = sorted(set(hosts) - pooled)
-        size = _part_size(len(pooled) + len(missing))
+        missing = sorted(
+            set.intersection(*(set(self._lacking(part, hosts)) for part in parts.values()))
+        )
+        size = _part_size(len(pooled.union(missing)))
         touched = set(parts) if touch else set()
         refusals: list[LaasError] = []
+        bare: dict[str, set[str]] = {}
         for host in missing:
             part = self._with_room(parts, size)
             touched.add(part.name)
+            if host in self._node_of:
+                bare.setdefault(part.name, set()).add(host)
+                parts[part.name] = replace(part, hosts=part.hosts | {host})
+                continue
             try:
                 parts[part.name] = self._add(part, host)
             except (Conflict, NotFound) as error:
                 parts[part.name] = part
+                refusals.append(error)
+        for name, nodes in sorted(bare.items()):
+            try:
+                parts[name] = self._ensure_nodes(parts[name], nodes)
+            except Conflict as error:
                 refusals.append(error)
         for name in sorted(touched):
             self._set(parts[name], self._pooled)
@@ -1205,7 +1480,7 @@ class NovaCompute:
         moving = sorted(crowded.hosts)[-SPREAD:]
         for host in moving:
             if not any(host in part.hosts for part in parts.values() if part is not crowded):
-                part = self._add(self._with_room(parts, size), host)
+                part = self._add_all(self._with_room(parts, size), [host])
                 parts[part.name] = self._set(part, self._pooled)
         self._leave(crowded, moving)
 
@@ -1213,6 +1488,8 @@ class NovaCompute:
         self, aggregate: _Aggregate, handover: Handover, hypervisors: Mapping[str, _Hypervisor]
     ) -> _Aggregate:
         """Add hosts again that placement lacks, as Nova answers 200 even if updating it failed."""
+        if aggregate.nodes:
+            aggregate = self._ensure_nodes(aggregate, handover.hosts)
         if not (lacking := self._unmirrored(aggregate, handover, hypervisors)):
             return aggregate
         for host in lacking:
@@ -1221,7 +1498,7 @@ class NovaCompute:
                 host,
                 aggregate.name,
             )
-            aggregate = self._add(self._remove(aggregate, host), host)
+            aggregate = self._add_all(self._remove(aggregate, host), [host])
         if lacking := self._unmirrored(aggregate, handover, hypervisors):
             raise Unavailable(
                 f"placement does not show host {listed(lacking)} in aggregate {aggregate.name}; "
@@ -1236,17 +1513,24 @@ class NovaCompute:
         return sorted(h for h in handover.hosts if not members.issuperset(hypervisors[h].providers))
 
     def _delete(self, aggregate: _Aggregate) -> None:
-        aggregate = self._leave(aggregate, aggregate.hosts)
+        for node in sorted(aggregate.nodes):
+            self._withdraw(aggregate, node)
+        aggregate = self._leave(aggregate, aggregate.hosts - {*aggregate.nodes.values()})
         refusal = self._cloud.delete(aggregate)
         self._reading.aggregates = None
         if refusal and aggregate.name in self._aggregates:
             raise Conflict(f"aggregate {aggregate.name} is not deleted: {refusal}")
 
 
-def connect(conf: cfg.ConfigOpts, beat: Callable[[str], None] = lambda action: None) -> NovaCompute:
+def connect(
+    conf: cfg.ConfigOpts,
+    guids: Callable[[], Mapping[str, Collection[int]]] = dict,
+    beat: Callable[[str], None] = lambda action: None,
+) -> NovaCompute:
     """The port as [compute], [nova] and [placement] configure it; it does not call Nova yet.
 
-    ``beat`` as in ``Cloud``.
+    With a login in [ironic] hosts may be Ironic's nodes. ``guids`` as in ``Nodes``, ``beat`` as in
+    ``Cloud``.
 
     Raises:
         InvalidInput: the options give no login.
@@ -1264,6 +1548,7 @@ def connect(conf: cfg.ConfigOpts, beat: Callable[[str], None] = lambda action: N
         raise InvalidInput("[nova], [placement]", "login", str(error)) from error
     if auth is None:
         raise InvalidInput("[nova] auth_type", None, "set it, for example to password")
+    ironic = ironic_nodes.connect(conf, beat)
     client = nova_client.Client(
         NOVA_VERSION,
         session=nova.session,
@@ -1276,6 +1561,7 @@ def connect(conf: cfg.ConfigOpts, beat: Callable[[str], None] = lambda action: N
         pool=conf.compute.pool,
         sentinel=conf.compute.sentinel,
         shared_disks=conf.compute.shared_disks,
+        nodes=Nodes(ironic, guids) if ironic else None,
     )
 
 
@@ -1317,12 +1603,15 @@ def _listed_occupants(occupants: Collection[Occupant]) -> str:
 
 def _aggregate(document: Mapping[str, Any]) -> _Aggregate:
     """The aggregate in a document. Raises: KeyError, TypeError, ValueError."""
+    metadata = {str(key): str(value) for key, value in dict(document["metadata"]).items()}
+    nodes = {key.removeprefix(NODE): metadata[key] for key in metadata if key.startswith(NODE)}
     return _Aggregate(
         int(document["id"]),
         str(document["uuid"]),
         str(document["name"]),
-        frozenset(str(host) for host in document["hosts"]),
-        {str(key): str(value) for key, value in dict(document["metadata"]).items()},
+        frozenset(str(host) for host in document["hosts"]).union(nodes.values()),
+        metadata,
+        nodes,
     )
 
 
@@ -1338,6 +1627,25 @@ def _by_host(nodes: Iterable[Mapping[str, Any]]) -> dict[str, _Hypervisor]:
     return {host: _hypervisor(found) for host, found in by_host.items()}
 
 
+def _by_node(nodes: Iterable[Mapping[str, Any]]) -> dict[str, _Hypervisor]:
+    """Ironic's nodes by UUID."""
+    return {str(n["id"]): _hypervisor([n]) for n in nodes if n["hypervisor_type"] == IRONIC}
+
+
+def _with(compute: _Hypervisor, node: Node) -> _Hypervisor:
+    """A node as Nova and Ironic have it; Ironic tells its server."""
+    servers = {node.instance or node.uuid} if node.deployed else ()
+    return replace(compute, servers=frozenset(servers), bare=node)
+
+
+def _runs(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    """Where in a list hypervisors begin and end that are not Ironic's nodes."""
+    for bare, run in groupby(enumerate(nodes), lambda item: item[1]["hypervisor_type"] == IRONIC):
+        if not bare:
+            numbers = [number for number, _ in run]
+            yield numbers[0], numbers[-1] + 1
+
+
 def _hypervisor(nodes: Sequence[Mapping[str, Any]]) -> _Hypervisor:
     """The compute host in the documents of its nodes. Raises: KeyError, TypeError."""
     return _Hypervisor(
@@ -1346,7 +1654,7 @@ def _hypervisor(nodes: Sequence[Mapping[str, Any]]) -> _Hypervisor:
         all(node["state"] == "up" for node in nodes),
         all(node["status"] == "enabled" for node in nodes),
         str(nodes[0]["service"].get("disabled_reason") or ""),
-        frozenset(str(server["uuid"]) for node in nodes for server in node["servers"]),
+        frozenset(str(server["uuid"]) for node in nodes for server in node.get("servers", ())),
     )
 
 

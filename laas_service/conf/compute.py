@@ -13,15 +13,20 @@ OPTIONS: list[Any] = [
         default="directory",
         choices=[
             ("directory", "write the openstack commands for a person to read and run"),
-            ("nova", "drive Nova's host aggregates and check them against placement"),
+            (
+                "nova",
+                "drive Nova's host aggregates and check them against placement, for "
+                "hypervisors and, with a login in [ironic], Ironic's nodes",
+            ),
             ("ironic", "lease Ironic's nodes, where no Nova deploys them"),
         ],
         help="""
 How hosts are handed over to tenants.
 
-Choose nova in a cloud, and fill in [nova]. Choose ironic where projects deploy the nodes of Ironic
-themselves, and fill in [ironic]. With directory, a step counts as done as soon
-as its commands are written; the service does not check that somebody ran them.
+Choose nova in a cloud, and fill in [nova]; fill in [ironic] as well if hosts are nodes of Ironic.
+Choose ironic where projects deploy these nodes themselves, without Nova, and fill in [ironic]. With
+directory, a step counts as done as soon as its commands are written; the service does not check
+that somebody ran them.
 """,
     ),
     cfg.StrOpt(

@@ -74,7 +74,12 @@ def filter_cost() -> None:
         write_aggregates(groups)
         known = objects.AggregateList.get_all(admin)
         of_host = {host: [a for a in known if host in a.hosts] for host in MANY}
-        states = [SimpleNamespace(host=h, nodename=h, aggregates=of_host[h]) for h in MANY]
+        states = [
+            SimpleNamespace(
+                host=h, nodename=h, uuid=h, hypervisor_type="QEMU", aggregates=of_host[h]
+            )
+            for h in MANY
+        ]
         spec = objects.RequestSpec(
             admin, project_id=f"{7:032x}", instance_uuid=str(uuid.uuid4()), scheduler_hints={}
         )

@@ -221,7 +221,10 @@ def _write(spare: Sequence[str], nova: cloud.Nova, last: int) -> list[Handover]:
 
 def _filter(at: Site, lap: Lap) -> None:
     """A request whose candidates are as many as placement returns, none of them its own."""
-    states = [SimpleNamespace(host=host, nodename=host) for host in at.spare[:1000]]
+    states = [
+        SimpleNamespace(host=host, nodename=host, uuid=many.node_of(host), hypervisor_type="QEMU")
+        for host in at.spare[:1000]
+    ]
     for project in (STRANGER, OWNER):
         spec = objects.RequestSpec(
             context.get_admin_context(),

@@ -118,7 +118,7 @@ def test_one_request_tells_which_hosts_of_an_aggregate_are_empty(site):
     assert site.boot(RED) == "n1"
     calls = site.compute._cloud
     providers = {host: node.providers[0] for host, node in calls.hypervisors().items()}
-    empty = calls.empty_members(calls.aggregates()[cloud.POOL])
+    empty = calls.empty_members(calls.aggregates()[cloud.POOL], "MEMORY_MB")
     assert empty == {providers[host] for host in HOSTS} - {providers["n1"]}
 
 

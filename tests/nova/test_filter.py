@@ -68,9 +68,86 @@ def run(project, hint=None, hints=None, forced=None):
     spec = request_of(project, hints)
     if forced is not None:
         spec.force_hosts = forced
-    states = [SimpleNamespace(host=host, nodename=host, aggregates=[]) for host in HOSTS]
+    states = [
+        SimpleNamespace(host=host, nodename=host, uuid=host, hypervisor_type="QEMU", aggregates=[])
+        for host in HOSTS
+    ]
     handler = filters.HostFilterHandler()
     return [s.host for s in handler.get_filtered_objects([LaasTenantFilter()], states, spec)]
+
+
+NODES = ["x1", "x2", "x3", "x4"]
+"""Names and UUIDs of Ironic nodes, all of the compute host ``bm``."""
+
+
+def named(group, *nodes):
+    """An aggregate that names nodes as well."""
+    name, hosts, keys = group
+    return name, hosts, {**keys, **{f"laas:node:{node}": "its host" for node in nodes}}
+
+
+def passing_nodes(aggregates, project, hint=None, kind="ironic"):
+    """Nodes that pass the filter."""
+    write_aggregates(aggregates)
+    spec = request_of(project, {"laas:allocation": [hint]} if hint else None)
+    states = [
+        SimpleNamespace(host="bm", nodename=node, uuid=node, hypervisor_type=kind, aggregates=[])
+        for node in NODES
+    ]
+    through = filters.HostFilterHandler().get_filtered_objects
+    return [state.uuid for state in through([LaasTenantFilter()], states, spec)]
+
+
+class TestNodes:
+    """x1 and x2 belong to RED, x3 is free, and x4 is not of the service."""
+
+    AGGREGATES = (
+        named(POOL, "x1", "x2", "x3"),
+        named(allocation("a", RED, "n1"), "x1", "x2"),
+    )
+
+    def test_each_is_judged_by_its_uuid(self):
+        assert passing_nodes(self.AGGREGATES, RED) == ["x1", "x2"]
+        assert passing_nodes(self.AGGREGATES, BLUE) == ["x4"]
+        assert passing_nodes(self.AGGREGATES, RED, hint="a") == ["x1", "x2"]
+        assert passing_nodes(self.AGGREGATES, RED, hint="b") == []
+        assert passing_nodes(self.AGGREGATES, BLUE, hint="a") == []
+
+    def test_hypervisors_beside_them_are_judged_as_ever(self):
+        assert passing(self.AGGREGATES, RED) == ["n1"]
+        assert passing(self.AGGREGATES, BLUE) == ["n5"]
+
+    def test_a_fenced_allocation_accepts_nobody(self):
+        fenced = named(allocation("a", "laas-nobody"), "x1", "x2")
+        assert passing_nodes([self.AGGREGATES[0], fenced], RED) == ["x4"]
+
+    def test_a_node_of_two_allocations_or_drained_accepts_nobody(self):
+        other = named(allocation("b", BLUE), "x2")
+        drained = named(("drained", [], {"laas:drained": "true"}), "x1")
+        assert passing_nodes([*self.AGGREGATES, other], RED) == ["x1"]
+        assert passing_nodes([*self.AGGREGATES, other], BLUE) == []
+        assert passing_nodes([*self.AGGREGATES, drained], RED) == ["x2"]
+
+    def test_the_compute_host_closes_nodes_and_opens_none(self):
+        """Somebody put ``bm`` into the pool, into an allocation, or into an aggregate of others."""
+        assert passing_nodes([("p", ["bm"], CLOSED), *self.AGGREGATES], BLUE) == []
+        assert passing_nodes([("p", ["bm"], CLOSED), *self.AGGREGATES], RED) == ["x1", "x2"]
+        green = allocation("g", GREEN, "bm")
+        for project in (GREEN, BLUE):
+            assert passing_nodes([*self.AGGREGATES, green], project) == []
+        assert passing_nodes([*self.AGGREGATES, green], RED) == ["x1", "x2"]
+        foreign = ("foreign", ["bm"], {"filter_tenant_id": BLUE})
+        assert passing_nodes([*self.AGGREGATES, foreign], BLUE) == ["x4"]
+        assert passing_nodes([*self.AGGREGATES, foreign], GREEN) == []
+
+    def test_the_key_closes_a_node_whatever_its_type(self):
+        """Nova's memory of a node may lack its type."""
+        for kind in (None, "QEMU"):
+            assert passing_nodes(self.AGGREGATES, RED, kind=kind) == ["x1", "x2"]
+
+    def test_without_what_it_has_to_read_no_node_passes(self):
+        with mock.patch.object(laas, "NODES", sa.text("SELECT nothing")):
+            assert passing_nodes(self.AGGREGATES, BLUE) == []
 
 
 def test_nova_finds_it_by_its_dotted_path():

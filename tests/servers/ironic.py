@@ -210,10 +210,13 @@ class Ironic:
     def forget(self) -> None:
         """Delete all nodes."""
         for node in self.admin.get("/v1/nodes").json()["nodes"]:
-            uuid = node["uuid"]
-            self.admin.put(f"/v1/nodes/{uuid}/maintenance", json={})
-            self.patch(uuid, instance_uuid=None)
-            eventually(partial(self._delete, uuid), f"node {uuid} is deleted")
+            self.delete(node["uuid"])
+
+    def delete(self, name: str) -> None:
+        """Delete a node, whatever its state."""
+        self.admin.put(f"/v1/nodes/{name}/maintenance", json={})
+        self.patch(name, instance_uuid=None)
+        eventually(partial(self._delete, name), f"node {name} is deleted")
 
     def _delete(self, uuid: str) -> bool:
         return bool(self.admin.delete(f"/v1/nodes/{uuid}", raise_exc=False).ok)
