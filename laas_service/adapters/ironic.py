@@ -63,9 +63,9 @@ class _Reading(threading.local):
 class IronicCompute:
     """The ``Compute`` port on Ironic; one writer at a time in this process.
 
-    ``guids`` is that of ``Nodes``, which tells the node of a host. ``sentinel`` is the lessee
-    of free nodes, which is no project. A node that Ironic does not know counts as empty, so it
-    does not block a release; pooling it or handing it over raises ``NotFound``.
+    ``nodes`` tells the node of a host. ``sentinel`` is the lessee of free nodes, which is no
+    project. A node that Ironic does not know counts as empty, so it does not block a release;
+    pooling it or handing it over raises ``NotFound``.
 
     Errors beyond those of the port: ``Conflict`` for nodes that are leased to others, and for
     nodes that cannot be handed over in their state; ``InvalidInput`` for a project that cannot
@@ -77,12 +77,12 @@ class IronicCompute:
     def __init__(
         self,
         cloud: Cloud,
-        guids: Callable[[], Mapping[str, Collection[int]]] = dict,
+        nodes: Nodes,
         *,
         sentinel: str,
     ) -> None:
         self._cloud = cloud
-        self._listing = Nodes(cloud, guids)
+        self._listing = nodes
         self._sentinel = sentinel
         self._writing = threading.Lock()
         self._reading = _Reading()
@@ -151,7 +151,9 @@ class IronicCompute:
         self._reading.nodes = None
         nodes = self._nodes()
         return {
-            host: ComputeHost(unfit=self._unfit(nodes[host]), servers=self._on(host, nodes[host]))
+            host: ComputeHost(
+                unfit=self._unfit(host, nodes[host]), servers=self._on(host, nodes[host])
+            )
             for host in sorted(set(hosts) & nodes.keys())
         }
 
@@ -236,6 +238,9 @@ class IronicCompute:
                     left.append(f"{host} is being undeployed and cleaned")
                 elif not node.clean:
                     left.append(self._shown(host, node))
+                elif text := self._listing.leaving(host, node):
+                    self._reading.nodes = None
+                    left.append(text)
                 elif node.mark != FREE or node.lessee != self._sentinel:
                     written = self._changed(host, node, self._sentinel, FREE)
                     if isinstance(written, str):
@@ -337,13 +342,19 @@ class IronicCompute:
             raise Conflict(f"hosts cannot be handed over: {listed(owned)}")
         if unfit := [f"{host} is {n.unfit}" for host, n in sorted(nodes.items()) if n.unfit]:
             raise HostsBusy(f"hosts cannot be handed over: {listed(unfit)}")
+        if changed := [
+            f"{host} is {text}"
+            for host, node in sorted(nodes.items())
+            if (text := self._listing.changed(host, node))
+        ]:
+            raise HostsBusy(f"hosts cannot be handed over: {listed(changed)}")
 
-    def _unfit(self, node: Node) -> str:
+    def _unfit(self, host: str, node: Node) -> str:
         if node.mark and node.mark.allocation:
             return node.problem
         if node.deployed:
             return ""  # ``servers`` tells
-        return node.unfit
+        return node.unfit or self._listing.suspicion(host, node)
 
     def _on(self, host: str, node: Node) -> tuple[Occupant, ...]:
         leaving = bool(node.mark and node.mark.leaving and node.lessee != self._sentinel)
@@ -419,6 +430,9 @@ class IronicCompute:
         if node.deployed:
             self._fence(host, node)
             return None
+        if text := self._listing.leaving(host, node):
+            self._reading.nodes = None
+            return text
         written = self._changed(host, node, self._sentinel, FREE)
         return f"{host}: {written}" if isinstance(written, str) else None
 
@@ -435,10 +449,10 @@ def connect(
     Raises:
         InvalidInput: the options give no login.
     """
-    cloud = ironic_nodes.connect(conf, beat)
-    if cloud is None:
+    found = ironic_nodes.connect(conf, guids, beat)
+    if found is None:
         raise InvalidInput("[ironic] auth_type", None, "set it, for example to password")
-    return IronicCompute(cloud, guids, sentinel=conf.compute.sentinel)
+    return IronicCompute(*found, sentinel=conf.compute.sentinel)
 
 
 def _belongs(node: Node, allocation_id: str) -> bool:

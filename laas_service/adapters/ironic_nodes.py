@@ -26,6 +26,9 @@ GROUP = "ironic"
 VERSION = "1.65"
 """First version with ``lessee`` (Ironic 16, Wallaby)."""
 
+FIRMWARE_VERSION = "1.86"
+"""First version that shows the firmware of nodes (Ironic 23, 2023.2)."""
+
 PAGE = 1000
 """Nodes or ports that one request lists; Ironic lists no more by default."""
 
@@ -86,6 +89,7 @@ CHANGEABLE = frozenset(
 )
 """The states in which Ironic lets a node be changed although a transition is under way."""
 
+ON = "power on"
 POWER = frozenset({"power on", "power off", "rebooting"})
 
 NODES = "see all nodes (role service in Ironic's service project, or reader of the system)"
@@ -136,6 +140,8 @@ class Node:
     mark: Mark | None
     resource: str
     """The resource class of its provider in placement."""
+
+    power: str
 
     @property
     def deployed(self) -> bool:
@@ -214,6 +220,30 @@ class Cloud(Calls):
         known = ((_guid(port["extra"].get("client-id")), str(port["node_uuid"])) for port in ports)
         return {guid: node for guid, node in known if guid is not None}
 
+    def guids_of(self, node: Node) -> set[int]:
+        """The port GUIDs of the InfiniBand ports of a node."""
+        ports = self._pages("ports", "uuid,extra", lambda port: port, f"node={node.uuid}&")
+        return {guid for port in ports if (guid := _guid(port["extra"].get("client-id")))}
+
+    def firmware_of(self, node: Node) -> dict[str, tuple[str, str]]:
+        """By component of a node the version that Ironic saw first, and the present one.
+
+        Nothing from an Ironic that is too old to tell.
+        """
+        path = f"/nodes/{node.uuid}/firmware"
+
+        def read() -> dict[str, tuple[str, str]]:
+            try:
+                found = self._request("GET", path, FIRMWARE_VERSION).json()["firmware"]
+            except (keystone_errors.NotFound, keystone_errors.NotAcceptable):
+                return {}
+            return {
+                str(one["component"]): (str(one["initial_version"]), str(one["current_version"]))
+                for one in found
+            }
+
+        return self._read(f"read the firmware of node {node.name}", NODES, read)
+
     def change(self, node: Node, lessee: str | None, mark: Mark) -> "Node | str":
         """Set lessee and mark; the node as it is then, or the text of a refusal."""
         changes: list[dict[str, Any]] = [
@@ -255,14 +285,16 @@ class Cloud(Calls):
             lambda answer: _node(answer.json()),
         )
 
-    def _pages(self, kind: str, fields: str, parse: Callable[[Mapping[str, Any]], T]) -> list[T]:
+    def _pages(
+        self, kind: str, fields: str, parse: Callable[[Mapping[str, Any]], T], query: str = ""
+    ) -> list[T]:
         """All items of a list, by page."""
 
         def read() -> list[T]:
             found: list[T] = []
             marker = ""
             while True:
-                path = f"/{kind}?fields={fields}&limit={self._page}{marker}"
+                path = f"/{kind}?{query}fields={fields}&limit={self._page}{marker}"
                 answer = self._request("GET", path).json()
                 found += map(parse, answer[kind])
                 if not answer.get("next"):
@@ -271,31 +303,75 @@ class Cloud(Calls):
 
         return self._read(f"list {kind}", NODES, read)
 
-    def _request(self, method: str, path: str, **options: Any) -> Response:
+    def _request(self, method: str, path: str, version: str = VERSION, **options: Any) -> Response:
         if self._prefix is None:
             endpoint = (self._ironic.get_endpoint() or "").rstrip("/")
             self._prefix = "" if endpoint.endswith("/v1") else "/v1"
         return self._ironic.request(
-            f"{self._prefix}{path}", method, microversion=VERSION, **options
+            f"{self._prefix}{path}", method, microversion=version, **options
         )
 
 
 class Nodes:
     """Ironic's nodes by host: the one of its name, or the one with a port of its GUIDs.
 
-    ``guids`` gives the port GUIDs of every host.
+    ``guids`` gives the port GUIDs of every host. ``firmware`` are versions that nodes may have
+    (component, version) besides those that Ironic saw first. With ``power_off`` nodes are powered
+    off before they are free.
     """
 
     def __init__(
-        self, cloud: Cloud, guids: Callable[[], Mapping[str, Collection[int]]] = dict
+        self,
+        cloud: Cloud,
+        guids: Callable[[], Mapping[str, Collection[int]]] = dict,
+        *,
+        firmware: Collection[tuple[str, str]] = (),
+        power_off: bool = False,
     ) -> None:
         self._cloud = cloud
         self._guids = guids
+        self._firmware = frozenset(firmware)
+        self._power_off = power_off
         self._known: dict[str, str] = {}  # node of each host that was found by GUID
+        self._suspects: set[str] = set()  # hosts whose hardware was not as recorded
 
     def node(self, uuid: str) -> Node | None:
         """One node as it is now; None if Ironic does not have it."""
         return self._cloud.node(uuid)
+
+    def changed(self, host: str, node: Node) -> str:
+        """How the hardware of a node is not as recorded, in words; empty if it is.
+
+        Its earlier owner had root there. Ironic needs an inspection to learn of other GUIDs, and
+        learns of other firmware whenever it cleans a node.
+        """
+        recorded, found = set(self._guids().get(host, ())), self._cloud.guids_of(node)
+        texts = []
+        if found and (missing := recorded - found):
+            texts.append(f"without port GUID {listed([f'{guid:#018x}' for guid in missing])}")
+        texts += [
+            f"with {component} firmware {now} instead of {first}"
+            for component, (first, now) in sorted(self._cloud.firmware_of(node).items())
+            if now != first and (component, now) not in self._firmware
+        ]
+        if texts:
+            self._suspects.add(host)
+        else:
+            self._suspects.discard(host)
+        return listed(texts)
+
+    def suspicion(self, host: str, node: Node) -> str:
+        """``changed`` again, for a host that was; empty for others."""
+        return self.changed(host, node) if host in self._suspects else ""
+
+    def leaving(self, host: str, node: Node) -> str:
+        """Why a node may not be free yet, in words; empty if it may. Powers it off, if so set."""
+        if not node.clean:
+            return f"{host} is {node.condition}"
+        if self._power_off and node.power == ON and not node.problem:
+            refusal = self._cloud.power_off(node)
+            return f"{host} is being powered off{f': {refusal}' if refusal else ''}"
+        return ""
 
     def by_host(self, others: Collection[str] = ()) -> dict[str, Node]:
         """All nodes by name of their host; those of no host by their own name.
@@ -352,6 +428,7 @@ def _node(document: Mapping[str, Any]) -> Node:
         bool(document["protected"]),
         _mark(document["properties"].get(MARK)),
         "CUSTOM_" + re.sub("[^A-Z0-9_]", "_", str(document["resource_class"] or "").upper()),
+        str(document["power_state"]),
     )
 
 
@@ -377,9 +454,13 @@ def _mark(document: object) -> Mark | None:
 
 
 def connect(
-    conf: cfg.ConfigOpts, beat: Callable[[str], None] = lambda action: None
-) -> Cloud | None:
-    """Ironic as [ironic] configures it, not called yet; None without a login.
+    conf: cfg.ConfigOpts,
+    guids: Callable[[], Mapping[str, Collection[int]]],
+    beat: Callable[[str], None] = lambda action: None,
+) -> tuple[Cloud, Nodes] | None:
+    """Ironic as [compute] and [ironic] configure it, not called yet; None without a login.
+
+    ``guids`` as in ``Nodes``, ``beat`` as in ``Cloud``.
 
     Raises:
         InvalidInput: the options do not fit together.
@@ -392,4 +473,13 @@ def connect(
         adapter = loading.load_adapter_from_conf_options(conf, GROUP, session=session, auth=auth)
     except keystone_errors.ClientException as error:
         raise InvalidInput("[ironic]", "login", str(error)) from error
-    return Cloud(adapter, beat)
+    cloud = Cloud(adapter, beat)
+    firmware = [_component(text) for text in conf.compute.firmware]
+    return cloud, Nodes(cloud, guids, firmware=firmware, power_off=conf.compute.power_off)
+
+
+def _component(text: str) -> tuple[str, str]:
+    component, equals, version = text.partition("=")
+    if not (component and equals and version):
+        raise InvalidInput("[compute] firmware", text, "give COMPONENT=VERSION, such as bios=2.1")
+    return component, version

@@ -869,10 +869,13 @@ class NovaCompute:
         self._owners |= {id: project for id, project in unknown.items() if project}
         projects = unknown | {id: self._owners[id] for id in node.servers & self._owners.keys()}
         servers = (Occupant(host, id, project) for id, project in sorted(projects.items()))
-        unfit = self._unfit(node.bare, owners.get(host)) if node.bare else ""
+        unfit = self._unfit(host, node.bare, owners.get(host)) if node.bare else ""
         return ComputeHost(node.up, node.enabled, node.reason, tuple(servers), unfit)
 
-    def _unfit(self, node: Node, owner: str | None) -> str:
+    def _changed_hardware(self, host: str, node: Node) -> str:
+        return "" if self._nodes is None or node.deployed else self._nodes.changed(host, node)
+
+    def _unfit(self, host: str, node: Node, owner: str | None) -> str:
         """Why no new owner may get a node; for one with an owner why no server may start there."""
         if node.problem:
             return node.problem
@@ -880,7 +883,9 @@ class NovaCompute:
             return ""  # its servers tell
         if node.lessee not in (None, owner, self._closed[OWNER]):
             return f"leased to project {node.lessee}"
-        return node.unfit if owner is None else ""
+        if owner is not None or self._nodes is None:
+            return ""
+        return node.unfit or self._nodes.suspicion(host, node)
 
     def load(self, hosts: Collection[str]) -> ServerLoad:
         """See ``Compute.load``. One list-servers call for each host; disks of nodes stay."""
@@ -1039,17 +1044,17 @@ class NovaCompute:
         if unfit := [
             f"{host} is {why}"
             for host, node in sorted(bare.items())
-            if node and (why := self._unfit(node, None))
+            if node and (why := self._unfit(host, node, None) or self._changed_hardware(host, node))
         ]:
             raise HostsBusy(f"hosts cannot be handed over: {listed(unfit)}")
 
     def _dirty(self, aggregate: _Aggregate, hosts: Collection[str]) -> Mapping[str, str]:
-        """By host a sentence about each node of an aggregate that is not clean, as it is now."""
+        """By host a sentence about each node of an aggregate that may not be free, as it is now."""
         found = {}
         for uuid, host in sorted(aggregate.nodes.items(), key=lambda item: item[1]):
             node = self._nodes.node(uuid) if self._nodes and host in hosts else None
-            if node and not node.clean:
-                found[host] = f"{host} is {node.condition}"
+            if node and self._nodes and (text := self._nodes.leaving(host, node)):
+                found[host] = text
         return found
 
     def _check_emptied(
@@ -1548,7 +1553,7 @@ def connect(
         raise InvalidInput("[nova], [placement]", "login", str(error)) from error
     if auth is None:
         raise InvalidInput("[nova] auth_type", None, "set it, for example to password")
-    ironic = ironic_nodes.connect(conf, beat)
+    ironic = ironic_nodes.connect(conf, guids, beat)
     client = nova_client.Client(
         NOVA_VERSION,
         session=nova.session,
@@ -1561,7 +1566,7 @@ def connect(
         pool=conf.compute.pool,
         sentinel=conf.compute.sentinel,
         shared_disks=conf.compute.shared_disks,
-        nodes=Nodes(ironic, guids) if ironic else None,
+        nodes=ironic[1] if ironic else None,
     )
 
 

@@ -123,6 +123,27 @@ administrator moved there on purpose. Nova allows it to administrators only, so 
 """,
     ),
     cfg.BoolOpt(
+        "power_off",
+        default=False,
+        help="""
+Whether to power off nodes of Ironic that leave an allocation, before they are free.
+
+A lessee may have powered on a node that it never deployed. With kind = nova the service's user then
+needs the right to set the power of nodes; else it only reads Ironic.
+""",
+    ),
+    cfg.ListOpt(
+        "firmware",
+        default=[],
+        help="""
+Firmware versions that nodes of Ironic may have, besides those with which Ironic first saw them: a
+list of COMPONENT=VERSION, such as bios=2.1.
+
+A node with another version is not handed over, because an earlier owner may have changed it. Add
+the versions of an update to this list.
+""",
+    ),
+    cfg.BoolOpt(
         "live_ports",
         default=False,
         mutable=True,

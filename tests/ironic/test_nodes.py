@@ -8,7 +8,7 @@ import pytest
 
 from laas_service.adapters import ironic as adapter
 from laas_service.adapters import openstack_calls
-from laas_service.adapters.ironic_nodes import FREE, Cloud
+from laas_service.adapters.ironic_nodes import FREE, Cloud, Nodes
 from laas_service.app.ports.compute import Handover, ServerMoves
 from laas_service.domain.errors import (
     Conflict,
@@ -39,6 +39,12 @@ def refusals(call):
 
     eventually(tried, lambda: f"no success: {texts[-1:]}")
     return texts
+
+
+def with_nodes(compute, *guids, **more):
+    """The adapter with other settings of its nodes."""
+    cloud = compute._cloud
+    return adapter.IronicCompute(cloud, Nodes(cloud, *guids, **more), sentinel=NOBODY)
 
 
 def leased(ironic, *names):
@@ -302,9 +308,7 @@ def test_a_host_is_the_node_with_its_guid(ironic, compute, configured, red):
     guid = 0x7CFE900300292652
     ironic.enroll("rack1-node7", guids=[guid, guid + 1])
     ironic.enroll("n2")
-    by_guid = adapter.IronicCompute(
-        compute._cloud, lambda: {"n1": {guid}, "n2": {5}, "n3": {6}}, sentinel=NOBODY
-    )
+    by_guid = with_nodes(compute, lambda: {"n1": {guid}, "n2": {5}, "n3": {6}})
     assert by_guid.look(["n1", "n2", "n3"]).keys() == {"n1", "n2"}
     by_guid.pool(["n1", "n2"])
     by_guid.hand_over(Handover("a1", red.id, ("n1",)))
@@ -317,7 +321,7 @@ def test_nodes_are_listed_by_page_and_once_a_comparison(ironic, configured, red)
     calls: list[str] = []
     made = configured.parts().compute
     cloud = Cloud(made._cloud._ironic, calls.append, page=3)
-    compute = adapter.IronicCompute(cloud, sentinel=NOBODY)
+    compute = adapter.IronicCompute(cloud, Nodes(cloud), sentinel=NOBODY)
     assert [node.name for node in cloud.nodes()] == HOSTS
     calls.clear()
     with compute.comparison():
@@ -325,8 +329,8 @@ def test_nodes_are_listed_by_page_and_once_a_comparison(ironic, configured, red)
         compute.hand_over(Handover("a1", red.id, ("n1",)))
         compute.hand_over(Handover("a1", red.id, ("n1",)))
         assert compute.handed_over().keys() == {"a1"}
-    assert [call for call in calls if call.startswith("list")] == ["list nodes"]
-    assert len(calls) == 1 + 4 + 1  # the pool's writes, and one lease
+    assert [call for call in calls if call.startswith("list")] == ["list nodes", "list ports"]
+    assert len(calls) == 1 + 4 + 3  # the pool's writes; ports, firmware and lease of n1
 
 
 def test_a_user_without_rights(ironic, configured, keystone, red):
@@ -369,3 +373,49 @@ def test_ironic_that_does_not_answer(ironic, compute, red, monkeypatch):
 
     eventually(handed, lambda: f"handed over: {refused[-1:]}")
     assert leased(ironic, "n1") == [red.id]
+
+
+def test_nodes_are_powered_off_before_they_are_free(ironic, compute, red):
+    """A lessee may power on a node that it never deployed."""
+    ironic.enroll("n1")
+    compute.pool(["n1"])
+    handover = Handover("a1", red.id, ("n1",))
+    compute.hand_over(handover)
+    path = "/v1/nodes/n1/states/power"
+    assert red.manager.put(path, json={"target": "power on"}).status_code == 202
+    eventually(lambda: ironic.node("n1")["power_state"] == "power on", "n1 is on")
+    careful = with_nodes(compute, power_off=True)
+    texts = refusals(lambda: careful.take_back(handover))
+    assert texts[0].endswith("n1 is being powered off")
+    assert ironic.node("n1")["power_state"] == "power off"
+    assert leased(ironic, "n1") == [NOBODY]
+
+
+def test_a_node_with_other_firmware_or_guids_gets_no_new_owner(ironic, compute, red):
+    guid = 0x7CFE900300292652
+    ironic.enroll("n1", guids=[guid])
+    compute.pool(["n1"])
+    handover = Handover("a1", red.id, ("n1",))
+    ironic.set_firmware("n1", "bios", "2.0", "2.0")
+    compute.hand_over(handover)
+    compute.take_back(handover)
+    ironic.set_firmware("n1", "bios", "2.0", "2.1")
+    ironic.set_firmware("n1", "bmc", "7", "7")
+    assert compute.look(["n1"])["n1"].unfit == "", "it is compared when it gets an owner"
+    why = "with bios firmware 2.1 instead of 2.0"
+    with pytest.raises(HostsBusy, match=f"hosts cannot be handed over: n1 is {why}"):
+        compute.hand_over(handover)
+    assert compute.look(["n1"])["n1"].unfit == why
+    assert leased(ironic, "n1") == [NOBODY]
+    approving = with_nodes(compute, lambda: {"n1": {guid}}, firmware=[("bios", "2.1")])
+    approving.hand_over(handover)
+    approving.take_back(handover)
+    other = with_nodes(compute, lambda: {"n1": {guid + 1}}, firmware=[("bios", "2.1")])
+    why = "without port GUID 0x7cfe900300292653"
+    with pytest.raises(HostsBusy, match=f"n1 is {why}"):
+        other.hand_over(handover)
+    assert other.look(["n1"])["n1"].unfit == why
+    ironic.set_firmware("n1", "bios", "2.0", "2.0")
+    compute.hand_over(handover)
+    compute.take_back(handover)
+    assert compute.look(["n1"])["n1"].unfit == ""

@@ -83,13 +83,14 @@ class Nova(cloud.Nova):
         *,
         beat: Callable[[str], None] = lambda action: None,
         page: int = 1000,
+        **more: Any,
     ) -> NovaCompute:
         """A new adapter of the service, whose hosts may be nodes."""
         return NovaCompute(
             Cloud(self.admin, self.placement, beat),
             pool=cloud.POOL,
             sentinel=cloud.NOBODY,
-            nodes=Nodes(IronicCloud(self.ironic.admin, beat, page=page), guids),
+            nodes=Nodes(IronicCloud(self.ironic.admin, beat, page=page), guids, **more),
         )
 
     def memberships(self, *names: str) -> list[set[str]]:

@@ -331,6 +331,26 @@ def test_a_node_that_vanishes_and_its_successor(nova, compute):
     nova.refresh()
 
 
+def test_nodes_are_powered_off_and_compared_with_the_record(nova):
+    ironic = nova.ironic
+    careful = nova.node_compute(lambda: {"n2": {GUIDS["n2"] + 64}}, power_off=True)
+    careful.pool(NODES)
+    with pytest.raises(HostsBusy, match=f"n2 is without port GUID {GUIDS['n2'] + 64:#018x}"):
+        careful.hand_over(A1)
+    assert careful.look(NODES)["n2"].unfit.startswith("without port GUID")
+    handover = Handover("a1", RED, ("n1",))
+    careful.hand_over(handover)
+    ironic.admin.put("/v1/nodes/n1/states/power", json={"target": "power on"})
+    eventually(lambda: ironic.node("n1")["power_state"] == "power on", "n1 is on")
+    assert taken_back(careful, handover)[0].endswith("n1 is being powered off")
+    assert ironic.node("n1")["power_state"] == "power off"
+    ironic.set_firmware("n1", "bios", "2.0", "2.1")
+    with pytest.raises(HostsBusy, match=r"n1 is with bios firmware 2.1 instead of 2.0"):
+        careful.hand_over(handover)
+    nova.node_compute(firmware=[("bios", "2.1")]).hand_over(handover)
+    ironic.set_firmware("n1", "bios", "2.0", "2.0")
+
+
 def test_without_a_login_for_ironic_the_hosts_are_unknown(nova):
     with pytest.raises(NotFound, match="no compute host 'n1'"):
         nova.compute().pool(["n1"])

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Collection
@@ -226,6 +227,17 @@ class Ironic:
 
     def node(self, name: str) -> dict[str, Any]:
         return dict(self.admin.get(f"/v1/nodes/{name}").json())
+
+    def set_firmware(self, name: str, component: str, first: str, now: str) -> None:
+        """Write into Ironic's database what a BMC would tell; fake hardware has no firmware."""
+        columns = "node_id, component, initial_version, current_version, version, created_at"
+        with sqlite3.connect(self._directory / "ironic.sqlite", timeout=60) as rows:
+            (id,) = rows.execute("SELECT id FROM nodes WHERE name = ?", (name,)).fetchone()
+            rows.execute(
+                f"INSERT OR REPLACE INTO firmware_information ({columns}) "
+                "VALUES (?, ?, ?, ?, '1.0', CURRENT_TIMESTAMP)",
+                (id, component, first, now),
+            )
 
     def patch(self, name: str, client: Adapter | None = None, **fields: Any) -> int:
         """Change fields of a node; the status of the answer."""
