@@ -611,6 +611,7 @@ class Parts:
                 queue=queue_discipline(self._conf.queue),
                 limits=limits(self._conf.limits),
                 unmoved=frozenset(self._conf.limits.unmoved_projects),
+                unshared=UNSHARED.get(compute.kind, ""),
                 search_budget=options.search_budget,
                 repair_links=self._conf.worker.repair_links,
                 fault_mode=Mode(self._conf.faults.mode),
@@ -625,6 +626,14 @@ class Parts:
         )
         self._use_cases.append(made)
         return made
+
+
+UNSHARED = {
+    "nova": "[compute] kind = nova: nothing claims slots in placement, so Nova would start "
+    "virtual machines beyond them",
+    "ironic": "[compute] kind = ironic: a bare-metal node has one owner",
+}
+"""By kind of compute, why hosts cannot be shared."""
 
 
 def set_defaults() -> None:

@@ -27,7 +27,16 @@ from pydantic import (
 
 from laas_service.app.lifecycle import Faults
 from laas_service.app.records import QueueRoom, RoomMove, RoomState
-from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, Shape
+from laas_service.domain.allocation import (
+    Allocation,
+    ColumnShare,
+    GroupShare,
+    Promise,
+    Shape,
+    Sharing,
+    SlotDemand,
+    Slots,
+)
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import DEAREST, PLAIN_HOSTS, TRAIT, Features, HostFeatures
@@ -252,6 +261,30 @@ def _end(end: PortRef) -> tuple[str, int]:
 # -- allocations and constraints ------------------------------------------------
 
 
+class _Sharing(Strict):
+    slots: Natural
+    bandwidth: StrictFloat
+    risk: StrictFloat
+    open: StrictBool
+
+
+class _Demand(Strict):
+    slots: Natural
+    bandwidth: StrictFloat
+    deviation: StrictFloat
+
+
+_Promises = list[tuple[Natural, Natural, Natural, Natural]]
+
+
+class _Slots(Strict):
+    demand: _Demand
+    units: list[tuple[Natural, list[Natural]]]
+    promised: _Promises
+    moves: list[tuple[Natural, Natural, Natural]] = []
+    passing: _Promises = []
+
+
 class _Allocation(Document):
     id: StrictStr
     requested: Natural
@@ -261,6 +294,8 @@ class _Allocation(Document):
     shape: tuple[Natural, Natural, Natural, Natural, Natural] | None
     parent: StrictStr | None = None
     container: StrictBool = False
+    sharing: _Sharing | None = None
+    slots: _Slots | None = None
 
 
 class _Constraints(Strict):
@@ -280,6 +315,10 @@ def allocation_document(allocation: Allocation) -> dict[str, Any]:
     nested: dict[str, Any] = {} if allocation.parent is None else {"parent": allocation.parent}
     if allocation.container:
         nested["container"] = True
+    if allocation.sharing is not None:
+        nested["sharing"] = sharing_document(allocation.sharing)
+    if allocation.slots is not None:
+        nested["slots"] = _slots_document(allocation.slots)
     return {
         "version": VERSION,
         "id": allocation.id,
@@ -315,6 +354,52 @@ def allocation_from(document: object) -> Allocation:
         shape=Shape(*read.shape) if read.shape else None,
         parent=read.parent,
         container=read.container,
+        sharing=Sharing(**read.sharing.model_dump()) if read.sharing is not None else None,
+        slots=_slots(read.slots) if read.slots is not None else None,
+    )
+
+
+def sharing_document(sharing: Sharing) -> dict[str, Any]:
+    """How hosts are shared, as a document; ``sharing_from`` is the inverse."""
+    document = sharing._asdict()
+    return document | {name: float(document[name]) for name in ("bandwidth", "risk")}
+
+
+def sharing_from(document: object) -> Sharing:
+    """How hosts are shared. Raises: InvalidInput, if it is no such document."""
+    return Sharing(**validated(_Sharing, "sharing", document).model_dump())
+
+
+def demand_document(demand: SlotDemand) -> dict[str, Any]:
+    """A demand for slots as a document; ``demand_from`` is the inverse."""
+    document = demand._asdict()
+    return document | {name: float(document[name]) for name in ("bandwidth", "deviation")}
+
+
+def demand_from(document: object) -> SlotDemand:
+    """A demand for slots. Raises: InvalidInput, if it is no such document."""
+    return SlotDemand(**validated(_Demand, "demand", document).model_dump())
+
+
+def _slots_document(slots: Slots) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "demand": demand_document(slots.demand),
+        "units": [[host, list(units)] for host, units in slots.units],
+        "promised": [list(promise) for promise in slots.promised],
+    }
+    if slots.moves:
+        document["moves"] = [list(move) for move in slots.moves]
+        document["passing"] = [list(promise) for promise in slots.passing]
+    return document
+
+
+def _slots(read: _Slots) -> Slots:
+    return Slots(
+        SlotDemand(**read.demand.model_dump()),
+        tuple((host, tuple(units)) for host, units in read.units),
+        tuple(map(Promise._make, read.promised)),
+        tuple(read.moves),
+        tuple(map(Promise._make, read.passing)),
     )
 
 

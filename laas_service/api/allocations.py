@@ -15,8 +15,9 @@ from laas_service.app.requests import (
     Proposal,
     ReplaceRequest,
     ResizeRequest,
+    SlotsRequest,
 )
-from laas_service.domain.allocation import NoFit
+from laas_service.domain.allocation import NoFit, SlotDemand
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
@@ -64,9 +65,10 @@ def create(
     constraints = body.constraints or schemas.Constraints()
     if constraints.avoid_hosts or constraints.avoid_pods:
         call.require(policies.AVOID)
+    _check_class(body)
     asked = AllocationRequest(
         name=body.name,
-        hosts=body.hosts,
+        hosts=body.hosts or 0,
         fabric=body.fabric or "",
         policy=body.policy or "",
         project_id=body.project_id or "",
@@ -77,12 +79,17 @@ def create(
         avoid=tuple(constraints.avoid_hosts or ()),
         parent=body.parent,
         container=body.container,
+        sharing=body.sharing.domain() if body.sharing is not None else None,
+        slots=_demand(body),
+        risk=body.risk,
         consent=_consent(body)(NO_CONSENT),
     )
     if asked.consent != NO_CONSENT:
         call.require(policies.CONSENT)
-    if body.container:
+    if body.container or body.sharing is not None:
         call.require(policies.CONTAINER)
+    if body.sharing is not None and body.sharing.open:
+        call.require(policies.SHARE)
     if body.dry_run:
         proposal = call.allocations.propose(call.caller, asked)
         if isinstance(proposal, NoFit):
@@ -94,6 +101,37 @@ def create(
     created = _shown(call, call.outcome(answer, query.wait), 202)
     location = f"{call.url}/{answer.id}"
     return Answer(created.status, created.body, {**created.headers, "Location": location})
+
+
+def _check_class(body: schemas.NewAllocation) -> None:
+    """Raises: InvalidInput, if a field is missing or does not belong to the class of service."""
+    shared = body.class_of_service is schemas.Class.SHARED
+    needed, foreign = (SLOT_FIELDS[:2], HOST_FIELDS) if shared else (("hosts",), SLOT_FIELDS)
+    name = "shared" if shared else "owned"
+    for field in needed:
+        if getattr(body, field) is None:
+            raise InvalidInput(field, None, f"an allocation of class {name} needs it")
+    for field in foreign:
+        if value := getattr(body, field):
+            shown = value if isinstance(value, int | float | str) else "..."
+            raise InvalidInput(field, shown, f"leave it out: the class is {name}")
+    if body.container and body.sharing is not None:
+        fix = "its hosts are for whole allocations inside (container) or shared, not both"
+        raise InvalidInput("sharing", "...", fix)
+
+
+SLOT_FIELDS = ("slots", "bandwidth", "deviation", "risk")
+HOST_FIELDS = (
+    *("hosts", "policy", "constraints", "container", "sharing"),
+    *("movable", "notice", "move_cost"),
+)
+"""Fields of a new allocation of one class of service only."""
+
+
+def _demand(body: schemas.NewAllocation) -> SlotDemand | None:
+    if body.slots is None or body.bandwidth is None:
+        return None
+    return SlotDemand(body.slots, body.bandwidth, body.deviation or 0.0)
 
 
 def show(call: Call, allocation_id: str) -> Answer:
@@ -122,6 +160,8 @@ def change(
 ) -> Answer:
     """Rename an allocation, or change its size where it is."""
     versions = _versions(headers)
+    if any(getattr(body, field) is not None for field in SLOT_FIELDS[:3]):
+        return _change_slots(call, allocation_id, versions, query, body)
     consents = any(value is not None for value in (body.movable, body.notice, body.move_cost))
     if body.hosts is not None:
         for field, value in (("name", body.name), ("movable", body.movable if consents else None)):
@@ -169,6 +209,26 @@ def _resize(
         proposal = use_cases.propose_resize(call.caller, allocation_id, asked, versions)
         return _changed(call, allocation_id, query, proposal)
     answer = use_cases.resize(call.caller, allocation_id, asked, versions)
+    return _changed(call, allocation_id, query, answer)
+
+
+def _change_slots(
+    call: Call,
+    allocation_id: str,
+    versions: set[int] | None,
+    query: schemas.WaitQuery,
+    body: schemas.AllocationChange,
+) -> Answer:
+    for field in ("name", "hosts", "give_back", "movable", "notice", "move_cost"):
+        if (value := getattr(body, field)) is not None:
+            raise InvalidInput(field, str(value), "change it in a request without slots")
+    call.require(policies.RESIZE)
+    asked = SlotsRequest(slots=body.slots, bandwidth=body.bandwidth, deviation=body.deviation)
+    use_cases = call.allocations
+    if body.dry_run:
+        proposal = use_cases.propose_slots(call.caller, allocation_id, asked, versions)
+        return _changed(call, allocation_id, query, proposal)
+    answer = use_cases.change_slots(call.caller, allocation_id, asked, versions)
     return _changed(call, allocation_id, query, answer)
 
 

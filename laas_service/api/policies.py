@@ -26,6 +26,7 @@ AVOID = "laas:allocation:avoid"
 INVENTORY = "laas:fabric:inventory"
 RESIZE = "laas:allocation:resize"
 CONSENT = "laas:allocation:consent"
+SHARE = "laas:allocation:share_openly"
 
 
 def _rule(
@@ -148,6 +149,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             CONTAINER,
             MEMBER,
             "Hold hosts and links for further allocations, by the own project or an administrator.",
+            "POST /v1/allocations",
+        ),
+        _rule(
+            SHARE,
+            ADMIN,
+            "Hold hosts that other projects may have slots on.",
             "POST /v1/allocations",
         ),
         _rule(

@@ -39,12 +39,14 @@ from laas_service.domain.allocation import (
     NoFit,
     Refusal,
     Request,
+    SlotDemand,
 )
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import LaasError
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 LOG = logging.getLogger(__name__)
 
@@ -87,9 +89,12 @@ class AdmissionQueue:
         *,
         clock: Callable[[], datetime],
     ) -> None:
-        """``policies`` are all that a request may have been recorded with."""
+        """``policies`` are all that a request may have been recorded with.
+
+        That of class ``shared`` need not be among them.
+        """
         self._store = store
-        self._policies = policies
+        self._policies: Mapping[str, Policy] = {SharedSlots.name: SharedSlots(), **policies}
         self._discipline = discipline
         self._clock = clock
         self._settled: dict[str, _Settled] = {}
@@ -193,7 +198,7 @@ class AdmissionQueue:
                 return allocation
         return NoFit(
             Refusal.OTHERS_WAIT,
-            f"{newcomer.hosts} hosts would fit, but {_counted(len(waiting))} here and "
+            f"{newcomer.named} would fit, but {_counted(len(waiting))} here and "
             f"{self._why_not()}; ask with wait to join the queue",
         )
 
@@ -244,6 +249,8 @@ class AdmissionQueue:
     def hopeless(self, newcomer: AllocationRequest, ledger: LedgerView) -> NoFit | None:
         """Why a request would not fit an empty fabric (or container) without faults; None if
         it would."""
+        if newcomer.slots is not None:
+            return self._hopeless_slots(newcomer, ledger)
         policy, empty = self._policies[newcomer.policy], Ledger(ledger.topology)
         empty.withhold(ledger.shared_plane)
         empty.describe_hosts(ledger.features.hosts)
@@ -257,6 +264,15 @@ class AdmissionQueue:
         refusal = explain(policy, empty, request, answer)
         detail = f"it would wait for ever, as it does not fit the empty fabric: {refusal.detail}"
         return replace(refusal, detail=detail)
+
+    def _hopeless_slots(self, newcomer: AllocationRequest, ledger: LedgerView) -> NoFit | None:
+        """As ``hopeless``, for slots of shared hosts; those that are down count as taken."""
+        empty, policy = ledger.ledger(newcomer.parent).unowned(), self._policies[newcomer.policy]
+        answer = policy.propose(empty, _request(newcomer))
+        if not isinstance(answer, NoFit):
+            return None
+        detail = f"it would wait for ever, as it fits no empty hosts: {answer.detail}"
+        return replace(answer, detail=detail)
 
     def places(self, fabric_id: str, ids: Collection[str] | None = None) -> dict[str, Place]:
         """The places of queued requests, by allocation id; of these ids only, if given.
@@ -288,21 +304,22 @@ class AdmissionQueue:
         for position, record in enumerate(waiting, start=1):
             if ids is not None and record.id not in ids:
                 continue
-            searched.add((record.parent, record.policy, record.hosts, record.constraints))
+            kind = (record.policy, record.hosts, record.constraints, record.slots)
+            searched.add((record.parent, *kind))
             if len(searched) > EXPLAINED:
                 places[record.id] = Place(position, NOT_SEARCHED, None)
                 continue
-            refusal = refuse(record.policy, record.hosts, record.constraints)
+            refusal = refuse(*kind)
             start = None
             if refusal is None and position > 1:
                 refusal = NoFit(
                     Refusal.OTHERS_WAIT,
-                    f"{record.hosts} hosts would fit, but {_counted(position - 1)} before it "
+                    f"{record.named} would fit, but {_counted(position - 1)} before it "
                     f"and {self._why_not()}",
                 )
             elif refusal is not None and position == 1:
                 start = self._expected_start(fabric_id, ledger, waiting)
-            if refusal is not None:
+            if refusal is not None and record.slots is None:
                 size = largest(record.policy, record.constraints)
                 refusal = replace(refusal, largest_fit=size)
             room = plan if plan is not None and plan.allocation == record.id else None
@@ -312,9 +329,15 @@ class AdmissionQueue:
         return places
 
     def _refusal(
-        self, ledger: LedgerView, policy: str, hosts: int, constraints: Constraints | None
+        self,
+        ledger: LedgerView,
+        policy: str,
+        hosts: int,
+        constraints: Constraints | None,
+        slots: SlotDemand | None,
     ) -> NoFit | None:
-        request = Request("", hosts, constraints=constraints and constraints.musts)
+        musts = constraints and constraints.musts
+        request = Request("", hosts if slots is None else 1, constraints=musts, slots=slots)
         answer = propose(self._policies[policy], ledger, request)
         if not isinstance(answer, NoFit):
             return None
@@ -392,10 +415,12 @@ class AdmissionQueue:
 def _request(asked: AllocationRecord | AllocationRequest) -> Request:
     return Request(
         asked.id,
-        asked.hosts,
+        asked.hosts if asked.slots is None else 1,
         constraints=asked.constraints,
         parent=asked.parent,
         container=asked.container,
+        sharing=asked.sharing,
+        slots=asked.slots,
     )
 
 

@@ -6,6 +6,7 @@ Plain values in and out. A refusal is an answer (``NoFit``); callers' mistakes a
 are exceptions of ``domain.errors``.
 """
 
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -16,14 +17,16 @@ from tenacity import wait_random
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
-from laas_service.app.lifecycle import HOLDING, LIVE, Action, State
+from laas_service.app.lifecycle import HOLDING, LIVE, Action, Change, State
 from laas_service.app.lookup import Lookup
 from laas_service.app.placement_changes import (
     Replacement,
     Resize,
+    SlotChange,
     begin_link_repair,
     begin_replacement,
     begin_resize,
+    begin_slot_change,
     begun,
 )
 from laas_service.app.ports.allocations import (
@@ -48,9 +51,10 @@ from laas_service.app.requests import (
     Proposal,
     ReplaceRequest,
     ResizeRequest,
+    SlotsRequest,
 )
 from laas_service.app.retries import retrying
-from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.allocation import Allocation, NoFit, SlotDemand
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import ContentionFree
 from laas_service.domain.errors import (
@@ -58,6 +62,7 @@ from laas_service.domain.errors import (
     Conflict,
     HostsBusy,
     InvalidInput,
+    NotSupported,
     PreconditionFailed,
 )
 from laas_service.domain.faults.degradation import Degraded, degradation
@@ -66,6 +71,7 @@ from laas_service.domain.moves.consent import Consent
 from laas_service.domain.policies.base import BudgetedPolicy
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.domain.wording import listed
 
 LONGEST = 10 * 365 * 24 * 3600
@@ -103,7 +109,8 @@ class Allocations:
     ``wake`` wakes a worker; if it is lost, the worker acts one poll interval later. ``new_id``
     gives a fresh allocation id. ``search_budget`` bounds the searches for one request together,
     anew after each lost race; ``waiters`` how many callers may wait for outcomes at one time.
-    ``repair_links`` says whether the workers replace links that have failed.
+    ``repair_links`` says whether the workers replace links that have failed. ``slots`` places
+    virtual machines on shared hosts; ``unshared`` is why this is not offered, empty if it is.
     """
 
     def __init__(
@@ -122,7 +129,11 @@ class Allocations:
         wake: Callable[[], None],
         new_id: Callable[[], str],
         projects: Projects,
+        slots: SharedSlots,
+        unshared: str = "",
     ) -> None:
+        self._slots = slots
+        self._unshared = unshared
         self._store = store
         self._compute = compute
         self._lookup = lookup
@@ -153,6 +164,7 @@ class Allocations:
             Forbidden: another project is named and the caller is no admin.
             IdempotencyMismatch: the key was used for another request.
             QuotaExceeded: the project would have more than it may.
+            NotSupported: it shares hosts or asks for slots, and this is not offered.
         """
         if previous := self._answered(caller, asked):
             return previous
@@ -317,7 +329,7 @@ class Allocations:
         if to is State.RELEASED:
             reason = lifecycle.cancelled_reason(caller.user_id)
             return self._store.cancel(record, reason, by=caller.initiator)
-        if not force and not record.container:
+        if not force and record.in_compute:
             self._check_empty(record)
         reason = lifecycle.release_reason(caller.user_id, force=force)
         return self._store.transition(record, to, reason, force=force, by=caller.initiator)
@@ -417,6 +429,63 @@ class Allocations:
         cost = ledger.features.cost(answer.hosts(fabric.topology))
         change = begun(view, placed, answer)
         return Proposal(fabric, record.project_id, answer, cost, change)
+
+    @REPEATED.wraps
+    def change_slots(
+        self,
+        caller: Caller,
+        id: str,
+        asked: SlotsRequest,
+        versions: Collection[int] | None = None,
+    ) -> AllocationRecord | NoFit:
+        """Begin to give an allocation other slots, another bandwidth, or both; safe to repeat.
+
+        Fewest virtual machines move, and less of both moves none. The record comes back unchanged
+        if it has what is asked for, or gets it already.
+
+        Raises:
+            NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
+            Conflict: it has hosts and no slots, is not active, or its slots change already.
+            InvalidInput: less than 1 slot, or a bandwidth that is not above 0.
+        """
+        record = self._expected(caller, id, versions)
+        if record.slots is not None and asked.demand(record.slots) == record.slots:
+            return record
+        wanted = self._slot_change(record, asked)
+        limits = self._quotas.limits
+        answer = begin_slot_change(self._store, record, wanted, caller.initiator, limits)
+        if isinstance(answer, AllocationRecord):
+            self._wake()
+        return answer
+
+    def propose_slots(
+        self,
+        caller: Caller,
+        id: str,
+        asked: SlotsRequest,
+        versions: Collection[int] | None = None,
+    ) -> Proposal | NoFit:
+        """The answer that ``change_slots`` would give now, without changing anything.
+
+        Raises: as ``change_slots``.
+        """
+        record = self._expected(caller, id, versions)
+        placed, wanted = lifecycle.check_slots_changeable(record), self._slot_change(record, asked)
+        view, _ = self._store.ledger(record.fabric)
+        answer = wanted.chosen(view.copy(), record, placed)
+        if isinstance(answer, NoFit):
+            return answer
+        fabric = self._store.fabric(record.fabric)
+        return Proposal(fabric, record.project_id, answer, change=Change.begun(placed, answer))
+
+    def _slot_change(self, record: AllocationRecord, asked: SlotsRequest) -> SlotChange:
+        """Raises: Conflict, InvalidInput."""
+        lifecycle.check_slots_changeable(record)
+        assert record.slots is not None
+        demand = asked.demand(record.slots)
+        _check_demand(demand)
+        names = self._store.fabric(record.fabric).inventory.host_names
+        return SlotChange(demand, self._slots, names)
 
     def _while_changing(
         self, caller: Caller, record: AllocationRecord, asked: ResizeRequest
@@ -650,20 +719,30 @@ class Allocations:
 
     def _completed(self, caller: Caller, asked: AllocationRequest) -> AllocationRequest:
         """The request, checked, with an id, the defaults and numbers instead of names."""
-        policy = self._lookup.policy(asked.policy)
-        if asked.hosts < 1:
+        policy = self._lookup.policy(asked.policy) if asked.slots is None else self._slots
+        if self._unshared and (asked.slots is not None or asked.sharing is not None):
+            raise NotSupported(f"hosts are not shared here: {self._unshared}")
+        if asked.slots is not None:
+            _check_demand(asked.slots)
+        elif asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
         if asked.duration is not None and not 0 < asked.duration <= LONGEST:
             raise InvalidInput("duration", asked.duration, f"give 1 to {LONGEST} seconds")
-        fabric = asked.fabric
-        if asked.parent is not None:
+        fabric, parent = asked.fabric, asked.parent
+        if asked.slots is not None:
+            part = self._lookup.part(caller, asked)
+            fabric, parent = part.fabric, part.id
+        elif asked.parent is not None:
             fabric = self._lookup.container(caller, asked.parent, fabric).fabric
         fabric = self._lookup.fabric(fabric)
+        if asked.sharing is not None and self._store.fabric(fabric).topology.rails > 1:
+            raise InvalidInput("sharing", "...", f"hosts of {fabric} have more than one rail")
         project = self._lookup.project(caller, asked.project_id)
         return replace(
             asked,
             id=self._new_id(),
             fabric=fabric,
+            parent=parent,
             policy=policy.name,
             project_id=project,
             project_checked=project == caller.project_id or self._projects.check(project),
@@ -671,7 +750,7 @@ class Allocations:
             avoid=(),
             by=caller.initiator,
             limits=self._quotas.limits,
-            alone=self._quotas.one_per_project and not asked.container,
+            alone=self._quotas.one_per_project and not asked.encloses,
             as_asked=asked,
         )
 
@@ -691,6 +770,10 @@ class Allocations:
 
         ``effort`` is for how to make room.
         """
+        if request.slots is not None:
+            ledger, _ = self._store.ledger(request.fabric)
+            possible = self._queue.hopeless(request, ledger) is None
+            return replace(refusal, fits_when_empty=possible)
         policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
         ledger = self._store.ledger(request.fabric)[0].ledger(request.parent)
         words = self._store.words(request.fabric)
@@ -750,6 +833,16 @@ class Allocations:
             raise HostsBusy(
                 f"servers still run on {listed(busy)}; delete them first, or release with force"
             )
+
+
+def _check_demand(demand: SlotDemand) -> None:
+    """Raises: InvalidInput."""
+    if demand.slots < 1:
+        raise InvalidInput("slots", demand.slots, "ask for at least 1 slot")
+    if not 0 < demand.bandwidth < math.inf:
+        raise InvalidInput("bandwidth", demand.bandwidth, "give Gb/s above 0 for each slot")
+    if not 0 <= demand.deviation < math.inf:
+        raise InvalidInput("deviation", demand.deviation, "give Gb/s, 0 or more")
 
 
 def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:

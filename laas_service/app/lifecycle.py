@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from laas_service.domain.allocation import Allocation
+from laas_service.domain.allocation import Allocation, Sharing, SlotDemand
 from laas_service.domain.errors import Conflict
 from laas_service.domain.moves.consent import Movable
 from laas_service.domain.topology import Link, Topology, link_name
@@ -188,11 +188,17 @@ class Change:
 
     @classmethod
     def begun(cls, old: Allocation, new: Allocation, bridge: Allocation | None = None) -> Change:
-        """A change at its first step."""
-        return cls(old, new, STEPS[0].phase, bridge)
+        """A change at its first step; at its end if it has none."""
+        first = next(iter(cls(old, new, STEPS[0].phase).steps()), STEPS[-1])
+        return cls(old, new, first.phase, bridge)
 
     def steps(self) -> Sequence[Step]:
-        """All steps of this change, in order; those of hosts only if hosts change."""
+        """All steps of this change, in order; those of hosts only if hosts change.
+
+        Slots change at once unless virtual machines move, and no routes with them.
+        """
+        if self.new.slots is not None:
+            return [MOVE_UNITS] if self.new.slots.moves else []
         skipped = set()
         if not self.claimed.size:
             skipped.add(Phase.ENTER)
@@ -203,7 +209,8 @@ class Change:
     @property
     def step(self) -> Step:
         """The step under way."""
-        return next(step for step in STEPS if step.phase is self.phase)
+        steps = STEPS if self.new.slots is None else [MOVE_UNITS]
+        return next(step for step in steps if step.phase is self.phase)
 
     @property
     def next_phase(self) -> Phase | None:
@@ -262,7 +269,7 @@ class Change:
         routes of ``new`` have to be withdrawn. After it, the hosts that may have accepted servers
         are given back, or opened again, while the routes of both placements are there.
         """
-        if self.phase is Phase.WITHDRAW:
+        if self.phase is Phase.WITHDRAW or self.new.slots is not None:
             return None
         back = Change(self.new, self.old, Phase.WITHDRAW, self.bridge)
         if self.phase is Phase.PREPARE:
@@ -330,6 +337,24 @@ STEPS: Sequence[Step] = (
 """The steps of a change: lay the new routes beside the old ones, move the traffic to them, hand
 over the new hosts, take back the old hosts once they are empty, withdraw the old routes. A host
 accepts servers only while its routes are confirmed."""
+
+
+MOVE_UNITS = Step(
+    Phase.LEAVE,
+    routes=lambda change: Routes(change.new),
+    open_hosts=lambda change: change.new,
+    awaits_routes=False,
+    done=lambda change, topology, by: (
+        f"{_moves(change)} counted as done; nobody checked that virtual machines moved"
+    ),
+)
+"""The only step of a change of slots in which virtual machines move. Hosts and links promise both
+places until then."""
+
+
+def _moves(change: Change) -> str:
+    moves = change.new.slots.moves if change.new.slots is not None else ()
+    return f"{len(moves)} {'move' if len(moves) == 1 else 'moves'}"
 
 
 def _changes_hosts(change: Change) -> bool:
@@ -407,6 +432,10 @@ class Standing:
     force: bool
     """Its release is forced."""
     container: bool = False
+    sharing: Sharing | None = None
+    """How its hosts are shared by allocations inside; None: they are not."""
+    slots: SlotDemand | None = None
+    """What it asks for in place of hosts; None: it asks for hosts."""
     generation: int = 0
     """The fabric's generation at which this allocation's routes last changed: they are confirmed
     once the subnet manager has applied it."""
@@ -420,6 +449,16 @@ class Standing:
     """When an announced move begins; while it is under way, when it could have begun."""
     move_forced: bool = False
     """Its owner cannot call off the move that is announced."""
+
+    @property
+    def encloses(self) -> bool:
+        """Whether its hosts are for allocations inside."""
+        return self.container or self.sharing is not None
+
+    @property
+    def in_compute(self) -> bool:
+        """Whether its hosts are handed over to its project."""
+        return not self.encloses and self.slots is None
 
     @property
     def change(self) -> Change | None:
@@ -473,7 +512,7 @@ def next_action(
             return step.action if confirmed or not step.awaits_routes else Action.PUBLISH
         if moves_now(allocation, now):
             return Action.MOVE
-        repairs = repair_links and has_replaceable_links(allocation) and not allocation.container
+        repairs = repair_links and has_replaceable_links(allocation) and not allocation.encloses
         return Action.REPAIR if repairs else Action.NOTHING
     if allocation.state is State.ALLOCATING:
         done = Action.REQUEUE if allocation.handed_back else Action.HAND_OVER
@@ -504,7 +543,7 @@ def awaited_change(allocation: Standing) -> Allocation | None:
 
 def awaited_hosts(allocation: Standing) -> Allocation | None:
     """A placement with the hosts that are handed over later; None if there are none."""
-    if allocation.container or allocation.placed is None:
+    if not allocation.in_compute or allocation.placed is None:
         return None
     if allocation.state is State.ALLOCATING:
         return None if allocation.handed_back else allocation.placed
@@ -667,11 +706,20 @@ def check_changing(allocation: Standing) -> Change:
 
 def check_resizable(allocation: Standing) -> Allocation:
     """Its placement. Raises: Conflict, if it cannot get another size now."""
-    if allocation.container:
+    if allocation.encloses:
         raise Conflict(
             f"allocation {allocation.id!r} is a container, and allocations inside may use its "
             "hosts; make another container of the size that is needed"
         )
+    if allocation.slots is not None:
+        raise Conflict(f"allocation {allocation.id!r} has slots and no hosts of its own")
+    return check_changeable(allocation)
+
+
+def check_slots_changeable(allocation: Standing) -> Allocation:
+    """Its placement. Raises: Conflict, if it has no slots or cannot get others now."""
+    if allocation.slots is None:
+        raise Conflict(f"allocation {allocation.id!r} has hosts and no slots; change its hosts")
     return check_changeable(allocation)
 
 
@@ -696,7 +744,7 @@ def check_turning_back(allocation: Standing) -> Change:
 def check_repairable(allocation: Standing) -> Allocation:
     """Its placement. Raises: Conflict, if its links cannot be replaced."""
     placed = check_active(allocation)
-    if allocation.container:
+    if allocation.encloses:
         raise Conflict(
             f"allocation {allocation.id!r} is a container, and allocations inside may use its "
             "links; repair those, or release them and the container"
@@ -716,9 +764,14 @@ RESIZE_REASON = "resize from "
 HANDED_BACK_REASON = "its routes are to be withdrawn"
 
 
-def active_reason(by: ConfirmedBy, *, scripted: bool, container: bool) -> str:
-    """``by`` confirmed the routes. With ``scripted`` an operator hands hosts over by a script."""
-    if container:
+def active_reason(by: ConfirmedBy, *, scripted: bool, container: bool, shared: bool = False) -> str:
+    """``by`` confirmed the routes. With ``scripted`` an operator hands hosts over by a script.
+
+    ``shared`` are slots of shared hosts.
+    """
+    if shared:
+        hosts = "slots and bandwidth are accounted, not enforced"
+    elif container:
         hosts = "hosts stay in the pool, for allocations inside"
     elif scripted:
         hosts = "script that hands the hosts over written, nobody checked that it was run"
@@ -727,8 +780,10 @@ def active_reason(by: ConfirmedBy, *, scripted: bool, container: bool) -> str:
     return f"routes {CONFIRMATION[by]}; {hosts}"
 
 
-def freed_reason(by: ConfirmedBy, *, scripted: bool, container: bool) -> str:
+def freed_reason(by: ConfirmedBy, *, scripted: bool, container: bool, shared: bool = False) -> str:
     """``by`` confirmed the withdrawal of the routes; the rest as for ``active_reason``."""
+    if shared:
+        return "slots and bandwidth given back"
     if container:
         hosts = "hosts stayed in the pool"
     elif scripted:
@@ -759,6 +814,22 @@ def claimed_reason(hosts: int, partitions: int = 1) -> str:
     """``partitions`` are more than one if the allocation's links do not join its rails."""
     apart = f"; its links do not join its rails, so they have {partitions} partition keys"
     return f"claimed {hosts} hosts" + (apart if partitions > 1 else "")
+
+
+def slots_reason(placed: Allocation) -> str:
+    """Slots of shared hosts were claimed."""
+    assert placed.slots is not None
+    hosts = len(placed.slots.units)
+    return f"claimed {placed.slots.demand.slots} slots on {hosts} shared hosts of {placed.parent}"
+
+
+def slot_change_reason(old: Allocation, new: Allocation, named: Sequence[str], user: str) -> str:
+    """``user`` asked for other slots; ``named`` are the moves."""
+    assert old.slots is not None
+    assert new.slots is not None
+    was, now = old.slots.demand, new.slots.demand
+    told = f"{was.slots} slots of {was.bandwidth:g} Gb/s to {now.slots} of {now.bandwidth:g} Gb/s"
+    return f"{told} asked for by {user}: {listed(named) if named else 'nothing moves'}"
 
 
 def cancelled_reason(user: str) -> str:

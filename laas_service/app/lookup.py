@@ -117,6 +117,50 @@ class Lookup:
             raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
         return record
 
+    def part(self, caller: Caller, asked: AllocationRequest) -> AllocationRecord:
+        """The allocation whose hosts slots are asked of: that of ``parent``, or the only one.
+
+        One of another project is found if its hosts are open to others.
+
+        Raises:
+            NotFound: there is no such allocation that the caller may use.
+            InvalidInput: it shares no hosts, is on another fabric, does not hold its hosts, allows
+                a higher risk than is accepted, or none is named and there are several.
+        """
+        id = asked.parent or self._only_part(caller, asked)
+        record = self._store.allocation(id)
+        if not self._may_share(caller, record):
+            raise NotFound("allocation", id)
+        sharing = record.sharing
+        if sharing is None:
+            raise InvalidInput("parent", id, "name an allocation made with sharing")
+        if asked.fabric and asked.fabric != record.fabric:
+            raise InvalidInput("fabric", asked.fabric, f"the shared hosts are on {record.fabric}")
+        if record.state not in ENTERABLE:
+            raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
+        if asked.risk is not None and asked.risk < sharing.risk:
+            fix = f"{id} promises {sharing.risk:g} for each link; accept that, or name another"
+            raise InvalidInput("risk", asked.risk, fix)
+        return record
+
+    def _only_part(self, caller: Caller, asked: AllocationRequest) -> str:
+        fabrics = [self.fabric(asked.fabric)] if asked.fabric else self._store.fabric_ids()
+        ledgers = [self._store.ledger(id)[0] for id in fabrics]
+        inside = [inner for ledger in ledgers for inner in ledger.inside.values()]
+        parts = [inner.part.id for inner in inside if inner.part is not None]
+        known = [id for id in parts if self._may_share(caller, self._store.allocation(id))]
+        if not known:
+            fix = "no hosts are set aside to be shared; have an allocation made with sharing"
+            raise InvalidInput("class", "shared", fix)
+        if len(known) > 1:
+            raise InvalidInput("parent", None, _choose(known, "parent"))
+        return known[0]
+
+    @staticmethod
+    def _may_share(caller: Caller, record: AllocationRecord) -> bool:
+        is_open = record.sharing is not None and record.sharing.open
+        return caller.admin or is_open or record.project_id == caller.project_id
+
     def constraints(self, fabric_id: str, request: AllocationRequest) -> Constraints | None:
         """The request's constraints, completed: hosts to avoid by number, the site's default.
 

@@ -6,7 +6,7 @@ The domain chooses the new placement, ``lifecycle`` says which steps follow, the
 and records.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from laas_service.app import lifecycle
@@ -14,7 +14,7 @@ from laas_service.app.lifecycle import Change
 from laas_service.app.ports.allocations import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, Move
 from laas_service.domain.admission.constrained import restricted_view
-from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal
+from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal, SlotDemand
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
@@ -26,6 +26,7 @@ from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology, bits
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Initiator
 
 
@@ -212,6 +213,58 @@ def begin_replacement(
         return _move(change, reason, fabric.topology)
 
     return store.move(record, choose, by=by)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotChange:
+    """Other slots for an allocation: ``demand`` in all; ``names`` are those of hosts."""
+
+    demand: SlotDemand
+    policy: SharedSlots
+    names: Sequence[str]
+
+    def chosen(
+        self, fabric: Ledger, record: AllocationRecord, placed: Allocation
+    ) -> Allocation | NoFit:
+        """The place with the fewest moves, or a refusal. Raises: ConcurrentUpdate."""
+        ledger = fabric.ledger(placed.parent)
+        if ledger.allocations.get(record.id) != placed:
+            raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
+        return self.policy.change(ledger, placed, self.demand)
+
+    def named(self, answer: Allocation) -> list[str]:
+        """The moves that lead to a place, for its owner."""
+        moves = answer.slots.moves if answer.slots is not None else ()
+        return [
+            f"virtual machine {unit} moves from {self.names[old]} to {self.names[new]}"
+            for unit, old, new in moves
+        ]
+
+
+def begin_slot_change(
+    store: PlacementChanges,
+    record: AllocationRecord,
+    wanted: SlotChange,
+    by: Initiator,
+    limits: Limits,
+) -> AllocationRecord | NoFit:
+    """Begin to give an allocation other slots; at once unless virtual machines have to move.
+
+    Raises:
+        Conflict: it has no slots, is not active, or changes already.
+        ConcurrentUpdate: it moved on; read it again.
+        QuotaExceeded: its project may not have so many slots.
+    """
+    placed = lifecycle.check_slots_changeable(record)
+
+    def choose(fabric: Ledger) -> Move | NoFit:
+        answer = wanted.chosen(fabric, record, placed)
+        if isinstance(answer, NoFit):
+            return answer
+        named = wanted.named(answer)
+        return Move(answer, lifecycle.slot_change_reason(placed, answer, named, by.user_id))
+
+    return store.move(record, choose, by=by, limits=limits)
 
 
 def begun(fabric: LedgerView, placed: Allocation, to: Allocation) -> Change:

@@ -74,10 +74,10 @@ class Quotas:
 
         Containers do not count, because Nova has no aggregate of them.
         """
-        if not self.one_per_project or request.container:
+        if not self.one_per_project or request.encloses:
             return None
         live = every_allocation(self._store, project_id=request.project_id, states=LIVE)
-        held = next((record for record in live if not record.container), None)
+        held = next((record for record in live if not record.encloses), None)
         if held is None:
             return None
         return NoFit(
@@ -93,7 +93,7 @@ class Quotas:
         None for a container, too, on whose hosts no server runs. If Nova cannot be reached, the
         limit is unknown and the check is skipped.
         """
-        if request.container:
+        if request.encloses or request.slots is not None:
             return None
         try:
             return self._compute.server_limit(request.project_id)

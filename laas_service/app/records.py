@@ -445,6 +445,16 @@ class AllocationRecord(Standing):
     pkeys: tuple[int, ...] = ()
     consent: Consent = NO_CONSENT
 
+    @property
+    def named(self) -> str:
+        """What it asks for."""
+        return f"{self.hosts} hosts" if self.slots is None else f"{self.slots.slots} slots"
+
+    @property
+    def part(self) -> str:
+        """The allocation whose hosts it shares; "" if it has hosts of its own."""
+        return (self.parent or "") if self.slots is not None else ""
+
     def keys_of(self, rails: int) -> tuple[int, ...]:
         """The partition key of each rail; () before admission."""
         return self.pkeys or ((self.pkey,) * rails if self.pkey else ())

@@ -19,7 +19,7 @@ from laas_service.app.records import (
     Source,
 )
 from laas_service.domain.admission.queue import Discipline
-from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.allocation import Allocation, NoFit, Sharing, SlotDemand
 from laas_service.domain.compute_hosts import Cause
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.faults.counters import Findings
@@ -53,6 +53,8 @@ class ServicePolicy:
     """Of projects without a quota of their own."""
     search_budget: int = 4_000_000
     """Bounds all searches for one request together; unit as ``domain.budget``."""
+    unshared: str = ""
+    """Why allocations of class ``shared`` are not offered; empty if they are."""
     unmoved: frozenset[str] = frozenset()
     """Projects whose allocations are never moved for others."""
     repair_links: bool = True
@@ -65,7 +67,7 @@ class ServicePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRequest:
-    """A request for hosts.
+    """A request for hosts, or with ``slots`` for slots of shared hosts (``hosts`` is 0 then).
 
     ``Allocations`` fills in what the caller left empty, and the fields of the second group,
     before anything is searched or recorded.
@@ -91,6 +93,11 @@ class AllocationRequest:
     """The container to be inside."""
     container: bool = False
     """It is for further allocations, which name it as ``parent``."""
+    sharing: Sharing | None = None
+    """Its hosts are shared by further allocations, which name it as ``parent``."""
+    slots: SlotDemand | None = None
+    risk: float | None = None
+    """The highest probability that is accepted of demands that exceed a link."""
     consent: Consent = NO_CONSENT
 
     id: str = ""
@@ -103,6 +110,33 @@ class AllocationRequest:
     """The request as the caller made it."""
     project_checked: bool = True
     """False: an administrator named the project, and nobody could tell whether it exists."""
+
+    @property
+    def encloses(self) -> bool:
+        """Whether its hosts are for allocations inside."""
+        return self.container or self.sharing is not None
+
+    @property
+    def named(self) -> str:
+        """What is asked for."""
+        return f"{self.hosts} hosts" if self.slots is None else f"{self.slots.slots} slots"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsRequest:
+    """A request for other slots of an allocation; None leaves a value as it is."""
+
+    slots: int | None = None
+    bandwidth: float | None = None
+    deviation: float | None = None
+
+    def demand(self, present: SlotDemand) -> SlotDemand:
+        """The demand with these values."""
+        return SlotDemand(
+            present.slots if self.slots is None else self.slots,
+            present.bandwidth if self.bandwidth is None else self.bandwidth,
+            present.deviation if self.deviation is None else self.deviation,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,7 +206,7 @@ class RoomPlanner:
         return {
             record.id: record
             for record in active
-            if not record.container
+            if record.in_compute
             and record.parent is None
             and record.constraints is None
             and record.change is None

@@ -24,6 +24,7 @@ from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.errors import Conflict
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 NO_PROJECTS = NoProjects()
 
@@ -66,7 +67,9 @@ class UseCases:
             default_fabric=offer.default_fabric,
             contention_free=offer.contention_free,
         )
+        slots = SharedSlots()
         everything: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
+        everything[slots.name] = slots
         self._queue = AdmissionQueue(
             store, {**everything, **self._policies}, offer.queue, clock=clock
         )
@@ -91,6 +94,8 @@ class UseCases:
             wake=wake,
             new_id=new_id,
             projects=projects,
+            slots=slots,
+            unshared=offer.unshared,
         )
         self.moves = Moves(
             store, compute, lookup, self.quotas, clock=clock, wake=wake, live_ports=offer.live_ports

@@ -19,6 +19,7 @@ from laas_service.client.options import (
     FABRIC_OPTION,
     PARENT,
     POLICY,
+    SLOTS,
     argument,
     constrained,
     constraints,
@@ -59,13 +60,49 @@ def _name(parser: argparse.ArgumentParser) -> None:
     group.add_argument("name", nargs="?", default=argparse.SUPPRESS, help="the same as --name")
 
 
+def _parent(rest: Rest, args: argparse.Namespace) -> str | None:
+    """The id of the container; shared hosts of another project can be named by their id alone."""
+    if args.parent is None:
+        return None
+    try:
+        return str(rest.allocation(args.parent)["id"])
+    except Refused:
+        if args.slots is None:
+            raise
+        return str(args.parent)
+
+
+def _sharing(args: argparse.Namespace) -> dict[str, Any] | None:
+    """How the hosts of a new allocation are to be shared."""
+    shared = given(
+        slots=args.share_slots,
+        bandwidth=args.share_bandwidth,
+        risk=args.share_risk,
+        open=args.share_open or None,
+    )
+    return shared or None
+
+
+def _size(parser: argparse.ArgumentParser) -> None:
+    """How many hosts, or slots of shared hosts."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--hosts", type=int, help="number of hosts")
+    group.add_argument("--slots", type=int, help="number of virtual machines on shared hosts")
+
+
 class Create(ShowCommand):
     """Create an allocation of hosts and links"""
 
     arguments = (
         _name,
         project("owner"),
-        argument("--hosts", type=int, required=True, help="number of hosts"),
+        _size,
+        *SLOTS[1:],
+        argument("--risk", type=float, help="highest probability of too little that is accepted"),
+        argument("--share-slots", type=int, help="share its hosts: virtual machines on each"),
+        argument("--share-bandwidth", type=float, metavar="GBPS", help="of each of its links"),
+        argument("--share-risk", type=float, help="highest probability of too little on a link"),
+        argument("--share-open", action="store_true", help="let other projects have slots"),
         POLICY,
         FABRIC_OPTION,
         constraints,
@@ -95,6 +132,11 @@ class Create(ShowCommand):
         body = given(
             name=args.name,
             hosts=args.hosts,
+            slots=args.slots,
+            bandwidth=args.bandwidth,
+            deviation=args.deviation,
+            risk=args.risk,
+            sharing=_sharing(args),
             policy=args.policy,
             fabric=args.fabric,
             project_id=args.project_id,
@@ -105,8 +147,9 @@ class Create(ShowCommand):
             movable=args.movable,
             notice=args.notice,
             move_cost=args.move_cost,
-            parent=None if args.parent is None else rest.allocation(args.parent)["id"],
+            parent=_parent(rest, args),
             dry_run=args.dry_run or None,
+            **{"class": None if args.slots is None else "shared"},
         )
         key = {"Idempotency-Key": args.key or str(uuid.uuid4())}
         return _changed(rest, args, "POST", "/v1/allocations", body, key)
@@ -280,6 +323,22 @@ class Resize(ShowCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         body = given(hosts=args.hosts, give_back=args.give_back, dry_run=args.dry_run or None)
+        return _changed(rest, args, "PATCH", _path(rest, args), body)
+
+
+class ChangeSlots(ShowCommand):
+    """Change the slots of an allocation on shared hosts, or their bandwidth"""
+
+    arguments = (ALLOCATION, *SLOTS, dry_run("show the virtual machines that would move"))
+    waits = True
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        body = given(
+            slots=args.slots,
+            bandwidth=args.bandwidth,
+            deviation=args.deviation,
+            dry_run=args.dry_run or None,
+        )
         return _changed(rest, args, "PATCH", _path(rest, args), body)
 
 

@@ -115,6 +115,17 @@ CONSENT = (
     argument("--move-cost", type=float, metavar="COST", help="what each moved host costs"),
 )
 
+SLOTS = (
+    argument("--slots", type=int, help="number of virtual machines on shared hosts"),
+    argument("--bandwidth", type=float, metavar="GBPS", help="of each virtual machine, in Gb/s"),
+    argument(
+        "--deviation",
+        type=float,
+        metavar="GBPS",
+        help="standard deviation of the demand, of which the bandwidth is the mean",
+    ),
+)
+
 MOVING = (
     argument("--max-cost", type=float, metavar="COST", help="move nobody with a higher move cost"),
     argument(

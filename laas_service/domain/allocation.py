@@ -43,6 +43,87 @@ class Packing:
         return abs(self.closing[group] - self.until) + self.per_host * spare
 
 
+class Sharing(NamedTuple):
+    """How the hosts of an allocation are shared: slots for virtual machines, and links."""
+
+    slots: int
+    """Virtual machines that each host holds, at least 1."""
+    bandwidth: float
+    """Of each link in each direction, in Gb/s."""
+    risk: float = 0.05
+    """The highest probability that stochastic demands exceed a link: above 0, at most 0.5."""
+    open: bool = False
+    """Whether other projects than the owner's may have slots."""
+
+
+class SlotDemand(NamedTuple):
+    """Virtual machines with the same demand for bandwidth; source: SVC's <N, mu, sigma>.
+
+    Each sends and receives at most ``bandwidth``, for certain if ``deviation`` is 0. Otherwise
+    its demand is a normal variable of this mean and standard deviation, cut off at 0.
+    """
+
+    slots: int
+    """At least 1."""
+    bandwidth: float
+    """In Gb/s, above 0."""
+    deviation: float = 0.0
+    """In Gb/s."""
+
+
+class Promise(NamedTuple):
+    """What a virtual cluster is promised on a link in one direction.
+
+    Amounts are in steps of 1 / 2**20 Gb/s, and the variance of as many Gb/s squared.
+    """
+
+    link: int
+    """``2 * number``, and 1 more for the direction down. The number is ``Xgft.link_id``; that of
+    a host's own link is all cables between switches plus the host."""
+    certain: int
+    mean: int
+    variance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The place of a virtual cluster: slots of hosts, and what links promise."""
+
+    demand: SlotDemand
+    units: tuple[tuple[int, tuple[int, ...]], ...]
+    """(host, numbers of the virtual machines on it), ascending; no host is without any."""
+    promised: tuple[Promise, ...]
+    """Ascending by link."""
+    moves: tuple[tuple[int, int, int], ...] = ()
+    """(virtual machine by its old number, old host, new host) that lead to this place."""
+    passing: tuple[Promise, ...] = ()
+    """What links promise beside until these moves are over."""
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Host -> virtual machines."""
+        return {host: len(units) for host, units in self.units}
+
+    @property
+    def reached(self) -> Slots:
+        """The same place once all moves are over."""
+        return replace(self, moves=(), passing=())
+
+    def joined(self, other: Slots) -> Slots:
+        """What is held while virtual machines move between the two places; numbers mean nothing."""
+        counts, more = self.counts, other.counts
+        units = (
+            (host, tuple(range(max(counts.get(host, 0), more.get(host, 0)))))
+            for host in sorted(counts.keys() | more.keys())
+        )
+        most: dict[int, Promise] = {}
+        for promise in (*self.promised, *self.passing, *other.promised, *other.passing):
+            known = most.get(promise.link, promise)
+            most[promise.link] = Promise(*map(max, promise, known))
+        promised = tuple(most[link] for link in sorted(most))
+        return Slots(self.demand, tuple(units), promised)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request for hosts for one tenant."""
@@ -59,6 +140,10 @@ class Request:
     """As in ``Allocation``; policies ignore it."""
     container: bool = False
     """As in ``Allocation``; policies ignore it."""
+    sharing: Sharing | None = None
+    """As in ``Allocation``; policies ignore it."""
+    slots: SlotDemand | None = None
+    """What is asked for in place of hosts by class ``shared``; ``hosts`` is 1 then."""
     bandwidth: int | None = None
     """Parts per million of each link; only used in fabrics whose links are shared."""
     budget: RequestBudget | None = field(default=None, compare=False, repr=False)
@@ -198,6 +283,16 @@ class Allocation:
     container: bool = False
     bandwidth: int = WHOLE
     """Parts per million of each link held; below ``WHOLE`` only if links are shared."""
+    sharing: Sharing | None = None
+    """How its hosts are shared by further allocations, whose ``parent`` is its id; None: not."""
+    slots: Slots | None = None
+    """The slots and promises that it has in its parent, which shares its hosts. It holds no host
+    and no link for itself then."""
+
+    @property
+    def encloses(self) -> bool:
+        """Whether its hosts are for further allocations."""
+        return self.container or self.sharing is not None
 
     @property
     def isolated(self) -> bool:
@@ -270,11 +365,14 @@ class Allocation:
 
     def joined(self, other: Allocation) -> Allocation:
         """The hosts and links of both; an owner holds both while its placement changes."""
-        return self._combined(other, or_)
+        joined = self._combined(other, or_)
+        if self.slots is None or other.slots is None:
+            return joined
+        return replace(joined, slots=self.slots.joined(other.slots))
 
     def beyond(self, other: Allocation) -> Allocation:
         """The hosts and links of this allocation that ``other`` does not hold."""
-        return self._combined(other, lambda a, b: a & ~b)
+        return replace(self._combined(other, lambda a, b: a & ~b), slots=None)
 
     def _combined(self, other: Allocation, masks: Callable[[int, int], int]) -> Allocation:
         mine, others = (
@@ -307,6 +405,8 @@ class Refusal(enum.Enum):
     QUOTA = "quota"
     OTHERS_WAIT = "others_wait"
     BUDGET = "search_budget"
+    TOO_FEW_SLOTS = "too_few_slots"
+    BANDWIDTH = "bandwidth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +442,7 @@ class NoFit:
     reason: Refusal
     detail: str
     largest_fit: int | None = None
-    """The largest number of hosts that fits now."""
+    """The largest number of hosts (of class ``shared``: slots) that fits now."""
     fits_when_empty: bool | None = None
     """Whether the request fits without all other allocations and with no host drained."""
     room: Room | None = None

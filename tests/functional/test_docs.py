@@ -28,10 +28,12 @@ from tests.servers.process import Port, Process
 
 ROOT = Path(__file__).parents[2]
 README = "../../README.rst"
+SHARED = "user/shared.rst"
 PAGES = [
     README,
     "user/tutorial.rst",
     "user/allocations.rst",
+    SHARED,
     "user/view.rst",
     "user/planning.rst",
     "user/simulation.rst",
@@ -98,14 +100,21 @@ def test_examples_run_and_print_what_they_say(page, site, tmp_path):
     config, environment = site
     found = examples(page)
     assert found, "the page has no examples"
+    if page == SHARED:  # the example fabric has two rails
+        another(tmp_path)
     for text, expected in found:
         run(text, expected, config, environment, tmp_path)
     if page == README:
-        engine = connect(f"sqlite:///{tmp_path}/state/laas.sqlite")
-        SqlStore(engine).add_fabric("another", TOPOLOGY, inventory(TOPOLOGY))
-        engine.dispose()
+        another(tmp_path)
         for text, expected in found:
             run(text, expected, config, environment, tmp_path)
+
+
+def another(directory):
+    """A second fabric for the service."""
+    engine = connect(f"sqlite:///{directory}/state/laas.sqlite")
+    SqlStore(engine).add_fabric("another", TOPOLOGY, inventory(TOPOLOGY))
+    engine.dispose()
 
 
 def run(text, expected, config, environment, directory):

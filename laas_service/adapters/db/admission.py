@@ -13,7 +13,7 @@ from typing import Any
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import claims, models, partition_keys, quotas
+from laas_service.adapters.db import claims, models, partition_keys, quotas, slot_claims
 from laas_service.adapters.db.engine import insert_rows
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
@@ -22,12 +22,15 @@ from laas_service.adapters.documents import (
     allocation_document,
     consent_document,
     constraints_document,
+    demand_document,
+    sharing_document,
 )
 from laas_service.app.lifecycle import (
     ENTERABLE,
     State,
     claimed_reason,
     queued_reason,
+    slots_reason,
     unchecked_remark,
 )
 from laas_service.app.records import NO_LIMITS, AllocationRecord, FabricRecord, Limits, Wait
@@ -41,7 +44,6 @@ from laas_service.domain.errors import (
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import NO_CONSENT
 from laas_service.domain.routing.tenant_tables import joined_rails
-from laas_service.domain.topology import Topology
 
 """Partition keys for tenants; 0x7FFF is the default partition."""
 
@@ -127,18 +129,18 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         quotas.check(session, new, self.limits)
         quotas.check_alone(session, new)
         if new.parent is not None:
-            _must_contain(read_record(session, new.parent), new.fabric)
+            _must_contain(read_record(session, new.parent), new)
         if isinstance(answer, Wait):
             # A new generation, so that concurrent searches see the request.
             columns = {"pkey": 0, "generation": self.transactions.advance(session, new.fabric, {})}
             reason = queued_reason(answer.refusal.detail) + self._remark()
             return Written(self._insert(session, State.QUEUED, reason, columns), None)
         fabric = self.ledgers.record_of(session, new.fabric, draft.topology)
-        columns = _admitted(self.transactions, session, fabric, answer, new.duration)
-        reason = claimed_reason(answer.size, _partitions(columns)) + self._remark()
+        columns, generation = _admitted(self.transactions, session, fabric, answer, new.duration)
+        reason = _admitted_reason(answer, columns) + self._remark()
         record = self._insert(session, State.ALLOCATING, reason, columns)
-        _take(session, record, answer, draft.topology)
-        return Written(record, CachedLedger(draft, record.generation))
+        _take(session, record, answer, draft)
+        return Written(record, CachedLedger(draft, generation))
 
     def _remark(self) -> str:
         return "" if self.new.project_checked else unchecked_remark(self.new.project_id)
@@ -166,6 +168,9 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
             "duration": new.duration,
             "parent": new.parent,
             "container": new.container,
+            "sharing": new.sharing and sharing_document(new.sharing),
+            "slots": new.slots and new.slots.slots,
+            "demand": new.slots and demand_document(new.slots),
             "created_at": now,
             "updated_at": now,
         }
@@ -206,23 +211,26 @@ class _QueuedRequests(Decision[Sequence[Allocation], list[AllocationRecord]]):
     def write(
         self, session: Session, answer: Sequence[Allocation], draft: Ledger
     ) -> Written[list[AllocationRecord]]:
-        records = [self._admit(session, allocation, draft.topology) for allocation in answer]
-        return Written(records, CachedLedger(draft, records[-1].generation))
+        admitted = [self._admit(session, allocation, draft) for allocation in answer]
+        records = [record for record, _ in admitted]
+        return Written(records, CachedLedger(draft, admitted[-1][1]))
 
-    def _admit(self, session: Session, answer: Allocation, topology: Topology) -> AllocationRecord:
-        """Raises: ConcurrentUpdate."""
+    def _admit(
+        self, session: Session, answer: Allocation, draft: Ledger
+    ) -> tuple[AllocationRecord, int]:
+        """The record, and the fabric's generation. Raises: ConcurrentUpdate."""
         queued = read_record(session, answer.id)
         if queued.state is not State.QUEUED:
             raise ConcurrentUpdate(f"allocation {answer.id!r} is {queued.state.value}, not queued")
         fabric = self.ledgers.record(session, queued.fabric)
-        columns = _admitted(self.transactions, session, fabric, answer, queued.duration)
-        reason = claimed_reason(answer.size, _partitions(columns))
+        columns, generation = _admitted(self.transactions, session, fabric, answer, queued.duration)
+        reason = _admitted_reason(answer, columns)
         waited = (self.transactions.now() - queued.updated_at).total_seconds()
         record = self.transactions.update(
             session, queued, State.ALLOCATING, reason, seconds=self.seconds(waited), **columns
         )
-        _take(session, record, answer, topology)
-        return record
+        _take(session, record, answer, draft)
+        return record, generation
 
 
 def _admitted(
@@ -231,22 +239,34 @@ def _admitted(
     fabric: FabricRecord,
     answer: Allocation,
     duration: float | None,
-) -> dict[str, Any]:
-    """The columns of a request that is admitted, at the fabric's next generation."""
-    document = allocation_document(answer)
+) -> tuple[dict[str, Any], int]:
+    """The columns of a request that is admitted, at the fabric's next generation (second).
+
+    Slots of shared hosts have the routes and the partition key of the hosts.
+    """
+    document, shared = allocation_document(answer), answer.slots is not None
     keys: tuple[int, ...] = ()
-    if not answer.container:
+    if not answer.container and not shared:
         joined = joined_rails(fabric.topology, fabric.inventory, answer)
         free = partition_keys.free(session, fabric.id, transactions.pkeys, len(set(joined)))
         key_of = dict(zip(sorted(set(joined)), free, strict=True))
         keys = tuple(key_of[first] for first in joined)
-    return {
-        "generation": transactions.advance(session, fabric.id, {"claim": document}, routes=True),
+    generation = transactions.advance(session, fabric.id, {"claim": document}, routes=not shared)
+    part = read_record(session, answer.parent) if shared and answer.parent else None
+    columns = {
+        "generation": generation if part is None else part.generation,
         "pkey": keys[0] if keys else 0,
         "pkeys": list(keys) if len(set(keys)) > 1 else None,
         "placed": document,
         "ends_at": None if duration is None else transactions.now() + timedelta(seconds=duration),
     }
+    return columns, generation
+
+
+def _admitted_reason(answer: Allocation, columns: dict[str, Any]) -> str:
+    if answer.slots is not None:
+        return slots_reason(answer)
+    return claimed_reason(answer.size, _partitions(columns))
 
 
 def _partitions(columns: dict[str, Any]) -> int:
@@ -254,12 +274,15 @@ def _partitions(columns: dict[str, Any]) -> int:
     return len(set(columns["pkeys"] or [0]))
 
 
-def _take(
-    session: Session, record: AllocationRecord, answer: Allocation, topology: Topology
-) -> None:
+def _take(session: Session, record: AllocationRecord, answer: Allocation, draft: Ledger) -> None:
     """Insert the claims of an admitted request."""
+    if answer.slots is not None:
+        part = draft.ledger(answer.parent).part
+        assert part is not None
+        slot_claims.take(session, record.fabric, part, answer)
+        return
     partition_keys.take(session, record, sorted({record.pkey, *record.pkeys} - {0}))
-    claims.take(session, record.fabric, answer, topology)
+    claims.take(session, record.fabric, answer, draft.topology)
 
 
 def _request_document(new: AllocationRequest) -> dict[str, Any]:
@@ -282,6 +305,12 @@ def _request_document(new: AllocationRequest) -> dict[str, Any]:
         document["parent"] = new.parent
     if new.container:
         document["container"] = True
+    if new.sharing is not None:
+        document["sharing"] = sharing_document(new.sharing)
+    if new.slots is not None:
+        document["demand"] = demand_document(new.slots)
+    if new.risk is not None:
+        document["risk"] = new.risk
     return document
 
 
@@ -296,9 +325,11 @@ def _claim_once(draft: Ledger, allocation: Allocation) -> None:
         draft.claim(allocation)
 
 
-def _must_contain(parent: AllocationRecord, fabric_id: str) -> None:
-    """Return if a container of the fabric accepts allocations. Raises: Conflict."""
-    if not parent.container or parent.fabric != fabric_id:
-        raise Conflict(f"allocation {parent.id!r} is no container of fabric {fabric_id!r}")
+def _must_contain(parent: AllocationRecord, new: AllocationRequest) -> None:
+    """Return if an allocation accepts others of this class inside. Raises: Conflict."""
+    fits = parent.container if new.slots is None else parent.sharing is not None
+    if not fits or parent.fabric != new.fabric:
+        what = "is no container" if new.slots is None else "shares no hosts"
+        raise Conflict(f"allocation {parent.id!r} {what} on fabric {new.fabric!r}")
     if parent.state not in ENTERABLE:
         raise Conflict(f"container {parent.id!r} is {parent.state.value}; name another")

@@ -41,6 +41,7 @@ class DesiredState:
             ).where(
                 table.fabric == fabric_id,
                 table.placed.is_not(None),
+                table.demand.is_(None),  # slots are reached over the routes of their hosts
                 table.handed_back.is_(False),
             )
         )

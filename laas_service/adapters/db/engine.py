@@ -7,6 +7,7 @@ steps need often are built once, as constants of their modules, with ``bindparam
 """
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -37,13 +38,16 @@ from sqlalchemy.orm import DeclarativeBase, Session
 from tenacity import Retrying, wait_random_exponential
 
 from laas_service.app import retries
-from laas_service.domain.errors import ConcurrentUpdate, InvalidInput, Unavailable
+from laas_service.domain.errors import ConcurrentUpdate, DoubleClaim, InvalidInput, Unavailable
 
 WRITES = "laas_writes"
 """Execution option of connections whose transaction will write."""
 
 _FAILURES = (db_exc.DBError, sqlalchemy.exc.OperationalError, sqlalchemy.exc.TimeoutError)
 """oslo.db does not translate operational errors other than disconnections (a full disk)."""
+
+_CHECK = re.compile(r"CHECK constraint failed|CONSTRAINT `\w+` failed")
+"""How SQLite and MariaDB say that a CHECK forbids a row; oslo.db knows PostgreSQL's error."""
 
 ATTEMPTS = 20
 """Attempts at a transaction that the database rolls back in favour of concurrent ones.
@@ -164,6 +168,7 @@ def translated() -> Iterator[None]:
     """Translate the database's errors into those of ``domain.errors``, except duplicate entries.
 
     Raises:
+        DoubleClaim: a CHECK forbids a row.
         ConcurrentUpdate: the database rolled this transaction back in favour of another.
         Unavailable: the transaction failed, or its outcome is unknown.
     """
@@ -177,6 +182,8 @@ def translated() -> Iterator[None]:
         raise Unavailable("the database has no tables; run laas-manage db upgrade") from error
     except _FAILURES as error:
         first, *_ = str(error).splitlines() or [type(error).__name__]
+        if isinstance(error, db_exc.DBConstraintError) or _CHECK.search(first):
+            raise DoubleClaim(f"the database refuses a row: {first}") from error
         raise Unavailable(f"the database failed: {first}") from error
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     CheckConstraint,
     Double,
     ForeignKey,
@@ -28,7 +29,9 @@ from laas_service.adapters.documents import (
     allocation_from,
     consent_from,
     constraints_from,
+    demand_from,
     faults_from,
+    sharing_from,
 )
 from laas_service.app import records
 from laas_service.app.lifecycle import Phase, State
@@ -177,7 +180,9 @@ class Allocation(Base):
     events that were deleted, and ``asked_by`` the document of the ``Initiator`` known at the time.
     ``consent`` is NULL unless its owner consents to moves. ``announced`` is the placement that it
     moves to at ``moves_at``, NULL unless a move is announced. ``move_forced`` is true if the owner
-    cannot call it off, and means nothing unless a move is announced.
+    cannot call it off, and means nothing unless a move is announced. ``sharing`` is how its hosts
+    are shared, NULL if they are not. ``demand`` is what it asks for of class ``shared``, NULL for
+    others, and ``slots`` how many virtual machines count for its quota.
     """
 
     __tablename__ = "allocation"
@@ -220,6 +225,9 @@ class Allocation(Base):
     announced: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     moves_at: Mapped[datetime | None] = mapped_column(Moment())
     move_forced: Mapped[bool | None]
+    sharing: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    slots: Mapped[int | None]
+    demand: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())
@@ -261,6 +269,8 @@ class Allocation(Base):
             ends_at=self.ends_at,
             parent=self.parent,
             container=self.container,
+            sharing=self.sharing and sharing_from(self.sharing),
+            slots=self.demand and demand_from(self.demand),
             leaving=self.leaving and allocation_from(self.leaving),
             phase=Phase(self.phase) if self.phase else None,
             bridge=self.bridge and allocation_from(self.bridge),
@@ -359,6 +369,85 @@ class PkeyClaim(Base):
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
     pkey: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), index=True)
+
+
+class SharedHost(Base):
+    """A host that an allocation (``part``) shares: its slots, and how many have an owner."""
+
+    __tablename__ = "shared_host"
+    __table_args__ = (CheckConstraint("used >= 0 AND used <= slots", name="slots"),)
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), index=True)
+    part: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), primary_key=True)
+    host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    slots: Mapped[int]
+    used: Mapped[int]
+
+
+class SlotClaim(Base):
+    """The slots that an allocation has on a shared host."""
+
+    __tablename__ = "slot_claim"
+    __table_args__ = (
+        CheckConstraint("units >= 1", name="units"),
+        ForeignKeyConstraint(["part", "host"], ["shared_host.part", "shared_host.host"]),
+        Index("ix_slot_claim_part_host", "part", "host"),
+    )
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), index=True)
+    allocation: Mapped[str] = mapped_column(
+        exact(64), ForeignKey("allocation.id"), primary_key=True
+    )
+    host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    part: Mapped[str] = mapped_column(exact(64))
+    units: Mapped[int]
+
+
+class SharedLink(Base):
+    """A directed link (``Promise.link``) of an allocation (``part``) that shares its hosts.
+
+    Amounts are those of ``Promise``, the sums of all that it promises. ``chance`` is the square of
+    the quantile of the part's risk in the same steps, less a trifle for the rounding of floats.
+    """
+
+    __tablename__ = "shared_link"
+    __table_args__ = (
+        CheckConstraint(
+            "certain >= 0 AND mean >= 0 AND variance >= 0 AND certain + mean <= capacity AND "
+            "1.0 * (capacity - certain - mean) * (capacity - certain - mean) >= chance * variance",
+            name="bandwidth",
+        ),
+    )
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), index=True)
+    part: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), primary_key=True)
+    link: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    capacity: Mapped[int] = mapped_column(BigInteger())
+    chance: Mapped[float] = mapped_column(Double())
+    certain: Mapped[int] = mapped_column(BigInteger())
+    mean: Mapped[int] = mapped_column(BigInteger())
+    variance: Mapped[int] = mapped_column(BigInteger())
+
+
+class LinkLoad(Base):
+    """What a directed link promises an allocation, for certain and with a probability."""
+
+    __tablename__ = "link_load"
+    __table_args__ = (
+        CheckConstraint("certain >= 0 AND mean >= 0 AND variance >= 0", name="amounts"),
+        ForeignKeyConstraint(["part", "link"], ["shared_link.part", "shared_link.link"]),
+        Index("ix_link_load_part_link", "part", "link"),
+    )
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), index=True)
+    allocation: Mapped[str] = mapped_column(
+        exact(64), ForeignKey("allocation.id"), primary_key=True
+    )
+    link: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    part: Mapped[str] = mapped_column(exact(64))
+    certain: Mapped[int] = mapped_column(BigInteger())
+    mean: Mapped[int] = mapped_column(BigInteger())
+    variance: Mapped[int] = mapped_column(BigInteger())
 
 
 class HostState(Base):

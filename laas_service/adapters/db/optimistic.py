@@ -52,8 +52,9 @@ from laas_service.adapters.db.process_order import ProcessOrder
 from laas_service.adapters.db.thread_order import ThreadOrder
 from laas_service.adapters.db.transactions import STAMP, Transactions
 from laas_service.adapters.db.turns import Turns
+from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim, NotFound
-from laas_service.domain.ledger import Ledger
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.messages import Span
 
 LOG = logging.getLogger(__name__)
@@ -251,6 +252,9 @@ class Optimist:
                     raise _LostRace
                 written = decision.write(session, answer, draft)
                 stamp = session.info.get(STAMP, "")
+        except DoubleClaim:  # by a CHECK
+            self.ledgers.forget(decision.fabric_id)
+            raise
         except DBDuplicateEntry as error:
             self.ledgers.forget(decision.fabric_id)
             raise DoubleClaim(f"the database refused the claims of {decision.subject}") from error
@@ -266,7 +270,7 @@ class Optimist:
             cached = self.ledgers.caught_up(session, decision.fabric_id)
         if cached.ledger.topology is not before.ledger.topology:  # numbers mean other hosts now
             raise _LostRace
-        if not set(cached.ledger.everybody()) <= set(before.ledger.everybody()):
+        if not _owners(cached.ledger) <= _owners(before.ledger):
             raise _LostRace
         draft = cached.ledger.copy()
         try:
@@ -274,3 +278,8 @@ class Optimist:
         except (DoubleClaim, NotFound, Conflict) as error:
             raise _LostRace from error
         return cached, draft
+
+
+def _owners(ledger: LedgerView) -> set[Allocation]:
+    """Everybody who holds hosts, links or slots."""
+    return {*ledger.everybody(), *ledger.sharers()}

@@ -9,11 +9,21 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import claims, partition_keys, quotas, recorded_faults
+from laas_service.adapters.db import claims, partition_keys, quotas, recorded_faults, slot_claims
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
-from laas_service.adapters.db.transactions import STEP_DONE, Transactions, confirmation
-from laas_service.adapters.documents import allocation_document, consent_document, faults_document
+from laas_service.adapters.db.transactions import (
+    STEP_DONE,
+    Transactions,
+    confirmation,
+    read_record,
+)
+from laas_service.adapters.documents import (
+    allocation_document,
+    consent_document,
+    demand_document,
+    faults_document,
+)
 from laas_service.app.lifecycle import (
     Change,
     Phase,
@@ -171,6 +181,8 @@ class PlacementChanges:
         self, record: AllocationRecord, change: Change, reason: str, done: Mapping[str, Any]
     ) -> AllocationRecord:
         """Free what only the old placement held."""
+        if change.new.slots is not None:
+            return self._settle_slots(record, change, reason, done)
         with self.transactions.writing("settle") as session:
             fabric = self.ledgers.record(session, record.fabric)
             delta = {"change": allocation_document(change.new)}
@@ -191,6 +203,37 @@ class PlacementChanges:
                 faults=faults and faults_document(faults),
                 **done,
             )
+
+    def _settle_slots(
+        self, record: AllocationRecord, change: Change, reason: str, done: Mapping[str, Any]
+    ) -> AllocationRecord:
+        """Free the slots and promises that only the old placement had."""
+        reached, held = _reached(change.new), change.held
+        assert held.slots is not None
+        assert reached.slots is not None
+        with self.transactions.writing("settle") as session:
+            document = allocation_document(reached)
+            self.transactions.advance(session, record.fabric, {"change": document})
+            part = read_record(session, record.part).placed
+            assert part is not None
+            slot_claims.exchange(session, record.fabric, part, held.slots, reached)
+            return self.transactions.update(
+                session,
+                record,
+                record.state,
+                reason,
+                slots=reached.slots.demand.slots,
+                placed=document,
+                leaving=None,
+                phase=None,
+                **done,
+            )
+
+
+def _reached(placed: Allocation) -> Allocation:
+    """The placement once no virtual machine has to move."""
+    assert placed.slots is not None
+    return replace(placed, slots=placed.slots.reached)
 
 
 @dataclass
@@ -227,10 +270,12 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         id = self.record.id
         placed = draft.holder(id).allocations[id]
         self._change = Change.begun(placed, answer.to, answer.bridge)
-        draft.change(self._change.held)
+        draft.change(self._change.held if self._change.steps() else self._change.new)
 
     def write(self, session: Session, answer: Move, draft: Ledger) -> Written[AllocationRecord | T]:
         record, change = self.record, self._change
+        if change.new.slots is not None:
+            return self._write_slots(session, answer, draft)
         if self._more > 0:
             quotas.check_growth(session, record.project_id, self._more, self.limits)
         announced = record.announced == answer.to
@@ -256,6 +301,35 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         )
         claims.take(session, record.fabric, change.claimed, draft.topology)
         return Written(changed, CachedLedger(draft, changed.generation))
+
+    def _write_slots(
+        self, session: Session, answer: Move, draft: Ledger
+    ) -> Written[AllocationRecord | T]:
+        """Hold both places while virtual machines move, else the new one at once."""
+        record, change, moving = self.record, self._change, bool(self._change.steps())
+        held = change.held if moving else change.new
+        part = draft.ledger(record.parent).part
+        assert part is not None
+        assert change.old.slots is not None
+        assert change.new.slots is not None
+        delta = {"change": allocation_document(held)}
+        generation = self.transactions.advance(session, record.fabric, delta)
+        slot_claims.exchange(session, record.fabric, part, change.old.slots, held)
+        demand, was = change.new.slots.demand, change.old.slots.demand
+        changed = self.transactions.update(
+            session,
+            record,
+            record.state,
+            answer.reason,
+            self.by,
+            slots=max(demand.slots, was.slots) if moving else demand.slots,
+            demand=demand_document(demand),
+            placed=allocation_document(change.new),
+            leaving=allocation_document(change.old) if moving else None,
+            phase=change.phase.value if moving else None,
+            **STEP_DONE,
+        )
+        return Written(changed, CachedLedger(draft, generation))
 
     def _take_keys(self, session: Session) -> None:
         """Claim the partition keys that the new placement needs in addition."""

@@ -93,6 +93,8 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
         .order_by(table.sequence)
         .with_for_update()
     ).all()
+    for shared in (models.SharedLink, models.SharedHost):  # nobody has a slot: ``effects``
+        session.execute(delete(shared).where(shared.fabric == fabric_id))
     for row in reversed(held):
         for claim in (models.HostClaim, models.LinkClaim):
             session.execute(delete(claim).where(claim.allocation == row.id))

@@ -36,6 +36,7 @@ def findings(connection: Connection) -> list[str]:
         rows = _rows(connection, models.Allocation, fabric=id)
         contradictions += _generations(connection, id, rows)
         contradictions += _claims(connection, id, topology, rows)
+        contradictions += _shared(connection, id, topology, rows)
         contradictions += _states(connection, id, topology)
         contradictions += _words(connection, id, topology, inventory)
     contradictions += _histories(connection)
@@ -64,12 +65,16 @@ def _dangling(connection: Connection) -> Iterator[str]:
                 )
     child, parent = models.Allocation.__table__, models.Allocation.__table__.alias()
     query = (
-        select(child.c.id, parent.c.id, parent.c.container, parent.c.fabric, child.c.fabric)
+        select(
+            *(child.c.id, child.c.demand, child.c.fabric),
+            *(parent.c.id, parent.c.container, parent.c.sharing, parent.c.fabric),
+        )
         .select_from(child.outerjoin(parent, parent.c.id == child.c.parent))
         .where(child.c.parent.is_not(None))
     )
-    for id, container, is_container, there, here in connection.execute(query):
-        if container is None or not is_container or there != here:
+    for id, demand, here, container, is_container, sharing, there in connection.execute(query):
+        accepts = is_container if demand is None else sharing is not None
+        if container is None or not accepts or there != here:
             yield f"allocation {id} is inside what is no container of its fabric"
 
 
@@ -227,6 +232,71 @@ def _claims(
                 yield f"allocation {row.id} claims {what} {listed(many)}, which it does not have"
 
 
+def _shared(
+    connection: Connection, id: str, topology: Topology, rows: Sequence[Any]
+) -> Iterator[str]:
+    """Records, slots and promises agree, and no host or link has given more than it has."""
+    placed = {row.id: held for row in rows if (held := _read(row)) is not None}
+    units: dict[str, dict[int, int]] = defaultdict(dict)
+    loads: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
+    parts = {row.id: row.parent for row in rows}
+    used: Counter[tuple[str, int]] = Counter()
+    sums: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for claim in _rows(connection, models.SlotClaim, fabric=id):
+        units[claim.allocation][claim.host] = claim.units
+        used[claim.part, claim.host] += claim.units
+        if claim.part != parts.get(claim.allocation):
+            yield f"allocation {claim.allocation} has slots of {claim.part}, not of its parent"
+    for load in _rows(connection, models.LinkLoad, fabric=id):
+        amounts = (load.certain, load.mean, load.variance)
+        loads[load.allocation][load.link] = amounts
+        for at, amount in enumerate(amounts):
+            sums[load.part, load.link][at] += amount
+    for row in rows:
+        held = placed.get(row.id)
+        slots = held.slots if held is not None else None
+        if (slots is not None) != (row.demand is not None and held is not None):
+            yield f"allocation {row.id} is of another class than its placement"
+        if units[row.id] != (slots.counts if slots is not None else {}):
+            yield f"allocation {row.id} claims other slots than it has"
+        promised = slots.promised if slots is not None else ()
+        if loads[row.id] != {promise.link: tuple(promise[1:]) for promise in promised}:
+            yield f"allocation {row.id} claims other promises of links than it has"
+    shared = {held.id: held.hosts(topology) for held in placed.values() if held.sharing}
+    hosts = {(part, host) for part, numbers in shared.items() for host in numbers}
+    for row in _rows(connection, models.SharedHost, fabric=id):
+        of = placed.get(row.part)
+        sharing = of.sharing if of is not None else None
+        if sharing is None or (row.part, row.host) not in hosts:
+            yield f"fabric {id}: {row.part} shares host {row.host}, which it does not share"
+        elif row.slots != sharing.slots or not 0 <= row.used <= row.slots:
+            yield f"fabric {id}: host {row.host} has given {row.used} of {row.slots} slots"
+        if row.used != used.pop((row.part, row.host), 0):
+            yield f"fabric {id}: host {row.host} counts {row.used} slots, its owners others"
+    for row in _rows(connection, models.SharedLink, fabric=id):
+        of = placed.get(row.part)
+        if of is None or of.sharing is None or row.capacity != int(of.sharing.bandwidth * 2**20):
+            yield f"fabric {id}: directed link {row.link} of {row.part} has another bandwidth"
+        room = row.capacity - row.certain - row.mean
+        if room < 0 or room**2 < row.chance * row.variance:
+            yield f"fabric {id}: directed link {row.link} promises more than it has"
+        if [row.certain, row.mean, row.variance] != sums.pop((row.part, row.link), [0, 0, 0]):
+            yield f"fabric {id}: directed link {row.link} counts other promises than it has made"
+    for (part, number), _ in [*used.items(), *sums.items()]:
+        yield f"fabric {id}: {part} has no row of shared host or link {number}"
+
+
+def _read(row: Any) -> Allocation | None:
+    """What the allocation holds; None if nothing, or if the record cannot be read."""
+    try:
+        placed = None if row.placed is None else allocation_from(row.placed)
+        if placed is None or row.leaving is None:
+            return placed
+        return placed.joined(allocation_from(row.leaving))
+    except LaasError:
+        return None  # ``_held`` tells
+
+
 def _held(row: Any) -> Generator[str, None, Allocation | None]:
     """Returns everything that the allocation holds, None if the record cannot be read."""
     nothing = Allocation(row.id, requested=0, policy="", groups=())
@@ -260,7 +330,7 @@ def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
     if row.version < 0 or row.failures < 0:
         yield f"{name}: version {row.version}, {row.failures} failures"
     wanted = []
-    if row.placed is not None and not row.container:
+    if row.placed is not None and not row.container and row.demand is None:
         wanted = sorted({row.pkey, *(row.pkeys or ())})
     spare = row.phase is not None and set(pkeys) > set(wanted)  # for the new placement
     if (sorted(pkeys) != wanted and not spare) or (wanted and wanted[0] < 1):

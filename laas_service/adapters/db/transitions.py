@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from laas_service.adapters.db import models
+from laas_service.adapters.db import models, slot_claims
 from laas_service.adapters.db.transactions import (
     NOT_MEASURED,
     STEP_DONE,
@@ -178,7 +178,7 @@ class Transitions:
         lifecycle.check_successor(record, to)
         parked = lifecycle.parked_from(record, to)
         with self.transactions.writing(f"{to.value}") as session:
-            if record.container and to is State.RELEASING:
+            if record.encloses and to is State.RELEASING:
                 locked_generation(session, record.fabric)
                 _check_empty(session, record)
             changed = self.transactions.update(
@@ -219,8 +219,9 @@ class Transitions:
         seconds: Mapping[Span, float] = NOT_MEASURED,
     ) -> AllocationRecord:
         lifecycle.check_handing_back(record)
+        shared = record.slots is not None
         with self.transactions.writing("hand back") as session:
-            generation = self.transactions.advance(session, record.fabric, {}, routes=True)
+            generation = self.transactions.advance(session, record.fabric, {}, routes=not shared)
             return self.transactions.update(
                 session,
                 record,
@@ -228,7 +229,7 @@ class Transitions:
                 reason or lifecycle.HANDED_BACK_REASON,
                 seconds=seconds,
                 handed_back=True,
-                generation=generation,
+                generation=record.generation if shared else generation,
                 **STEP_DONE,
             )
 
@@ -258,7 +259,7 @@ class Transitions:
                 faults=None,
                 **STEP_DONE | confirmation(confirmed_by),
             )
-            _drop_claims(session, record.id)
+            _drop_claims(session, record)
             return freed
 
     def requeue(
@@ -281,7 +282,7 @@ class Transitions:
                 generation=generation,
                 **STEP_DONE | confirmation(confirmed_by),
             )
-            _drop_claims(session, record.id)
+            _drop_claims(session, record)
             return queued
 
 
@@ -297,9 +298,14 @@ def _count_activated(session: Session, record: AllocationRecord) -> None:
     session.execute(update(lease).where(lease.fabric == record.fabric).values(**values))
 
 
-def _drop_claims(session: Session, id: str) -> None:
+def _drop_claims(session: Session, record: AllocationRecord) -> None:
+    if record.part:
+        slot_claims.give_up(session, record.part, record.id)
+        return
     for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
-        session.execute(delete(claim).where(claim.allocation == id))
+        session.execute(delete(claim).where(claim.allocation == record.id))
+    if record.sharing is not None:
+        slot_claims.close(session, record.id)
 
 
 def _check_empty(session: Session, container: AllocationRecord) -> None:

@@ -56,6 +56,7 @@ from laas_service.api.schemas.observation import Observation, ObservationChange
 from laas_service.api.schemas.requests import (
     AllocationChange,
     AllocationQuery,
+    Class,
     Constraints,
     FitQuery,
     HostChange,

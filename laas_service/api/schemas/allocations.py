@@ -9,14 +9,14 @@ from pydantic import AwareDatetime, Field, RootModel
 
 from laas_service.api.schemas.base import Schema, Triple
 from laas_service.api.schemas.fabrics import ContentionFreeNow, IdleSwitch, Shape, WorstLoad
-from laas_service.api.schemas.requests import Constraints
+from laas_service.api.schemas.requests import Class, Constraints, Sharing
 from laas_service.app import moves as planning
 from laas_service.app import requests, room_planner
 from laas_service.app.lifecycle import Change, Phase, State
 from laas_service.app.records import NEWEST, AllocationRecord, FabricRecord, QueueRoom, RoomState
 from laas_service.app.records import Event as RecordedEvent
 from laas_service.domain.allocation import Allocation as Placed
-from laas_service.domain.allocation import Refusal
+from laas_service.domain.allocation import Refusal, SlotDemand
 from laas_service.domain.faults import degradation
 from laas_service.domain.moves.consent import Movable
 from laas_service.domain.routing.contention import contention, rank_order
@@ -94,8 +94,16 @@ class Holding(Schema):
     def held(
         fabric: FabricRecord, placed: Placed | None, failed: Collection[Cable] = ()
     ) -> dict[str, Any]:
-        if placed is None:
+        if placed is not None and placed.slots is not None:
             nothing: dict[str, Any] = dict.fromkeys(("shape", "contention_free", "worst_load"))
+            names = fabric.inventory.host_names
+            hosts = [
+                RankedHost(index=host, name=names[host], rank=rank)
+                for rank, (host, _) in enumerate(placed.slots.units)
+            ]
+            return nothing | {"hosts": hosts, "leaf_links": [], "spine_links": [], "links": []}
+        if placed is None:
+            nothing = dict.fromkeys(("shape", "contention_free", "worst_load"))
             return nothing | {"hosts": [], "leaf_links": [], "spine_links": [], "links": []}
         topology, names = fabric.topology, fabric.inventory.host_names
         leaf = sorted(placed.leaf_links(topology))
@@ -127,10 +135,64 @@ class Holding(Schema):
     def names(fabric: FabricRecord, placed: Placed | None) -> list[str]:
         """The hosts of a placement by name."""
         hosts = placed.hosts(fabric.topology) if placed is not None else ()
+        if placed is not None and placed.slots is not None:
+            hosts = tuple(placed.slots.counts)
         return [fabric.inventory.host_names[host] for host in hosts]
 
 
-class DryRun(Holding):
+ENFORCEMENT = "accounted, not enforced"
+"""Of class ``shared``: no port is limited, so nobody keeps a virtual machine to its bandwidth."""
+
+
+class HostedUnits(AllocatedHost):
+    units: Annotated[list[int], Field(description="Numbers of the virtual machines on the host.")]
+
+
+class UnitMove(Schema):
+    """A virtual machine moves, in this order."""
+
+    unit: Annotated[int, Field(description="Its number before the change.")]
+    leaves: str
+    joins: str
+
+
+class SlotsShown(Schema):
+    """Slots of shared hosts."""
+
+    slots: Annotated[int | None, Field(description="Virtual machines; null: class owned.")]
+    bandwidth: Annotated[float | None, Field(description="Gb/s of each.")]
+    deviation: Annotated[float | None, Field(description="Gb/s; 0: promised for certain.")]
+    enforcement: Annotated[
+        Literal["accounted, not enforced"] | None,
+        Field(description="Whether anything keeps a virtual machine to what it is promised."),
+    ]
+    units: Annotated[list[HostedUnits], Field(description="Where its virtual machines belong.")]
+    unit_moves: Annotated[
+        list[UnitMove], Field(description="Virtual machines that a change moves, in order.")
+    ]
+
+    @staticmethod
+    def slots_of(
+        fabric: FabricRecord, demand: SlotDemand | None, placed: Placed | None
+    ) -> dict[str, Any]:
+        names, slots = fabric.inventory.host_names, placed.slots if placed is not None else None
+        return {
+            "slots": demand.slots if demand is not None else None,
+            "bandwidth": demand.bandwidth if demand is not None else None,
+            "deviation": demand.deviation if demand is not None else None,
+            "enforcement": ENFORCEMENT if demand is not None else None,
+            "units": [
+                HostedUnits(index=host, name=names[host], units=list(units))
+                for host, units in (slots.units if slots is not None else ())
+            ],
+            "unit_moves": [
+                UnitMove(unit=unit, leaves=names[old], joins=names[new])
+                for unit, old, new in (slots.moves if slots is not None else ())
+            ],
+        }
+
+
+class DryRun(SlotsShown, Holding):
     """The answer to a dry run; nothing is reserved."""
 
     fabric: str
@@ -149,6 +211,7 @@ class DryRun(Holding):
     @classmethod
     def of(cls, name: str, proposal: requests.Proposal) -> Self:
         placed, change = proposal.allocation, proposal.change
+        before = change.old if change is not None else None
         return cls(
             fabric=proposal.fabric.id,
             name=name,
@@ -158,12 +221,23 @@ class DryRun(Holding):
             cost=proposal.cost,
             container=placed.container,
             parent=placed.parent,
-            joining=cls.names(proposal.fabric, change.claimed if change else None),
-            leaving=cls.names(proposal.fabric, change.freed if change else None),
+            joining=_others(proposal.fabric, before, placed),
+            leaving=_others(proposal.fabric, placed, before),
             bridge=cls.bridge_links(proposal.fabric, change),
             dry_run=True,
             **cls.held(proposal.fabric, placed),
+            **cls.slots_of(proposal.fabric, placed.slots.demand if placed.slots else None, placed),
         )
+
+
+def _others(fabric: FabricRecord, one: Placed | None, other: Placed | None) -> list[str]:
+    """The hosts of ``other`` that ``one`` is not on, by name; none if there is only one of them."""
+    if one is None or other is None:
+        return []
+    if one.slots is None:
+        return Holding.names(fabric, other.beyond(one))
+    present = set(Holding.names(fabric, one))
+    return [name for name in Holding.names(fabric, other) if name not in present]
 
 
 class HeadRoom(Schema):
@@ -491,19 +565,27 @@ class Evacuation(Schema):
         )
 
 
-class AllocationSummary(Holding):
+class AllocationSummary(SlotsShown, Holding):
     id: str
     name: str
     fabric: str
     project_id: str
     policy: str
     class_of_service: Annotated[
-        Literal["owned"], Field(alias="class", description="Its hosts and links are its own.")
+        Class,
+        Field(
+            alias="class",
+            description="`owned`: its hosts and links are its own. `shared`: it has slots of "
+            "hosts that its parent shares.",
+        ),
     ]
     state: State
     version: Annotated[int, Field(description="Grows with every change; the ETag.")]
     requested: Annotated[int, Field(description="How many hosts were asked for.")]
     container: Annotated[bool, Field(description="It is for allocations inside.")]
+    sharing: Annotated[
+        Sharing | None, Field(description="How its hosts are shared by allocations inside.")
+    ]
     parent: Annotated[str | None, Field(description="The container that it is inside.")]
     pkey: Annotated[
         str | None,
@@ -574,11 +656,12 @@ class AllocationSummary(Holding):
             "fabric": record.fabric,
             "project_id": record.project_id,
             "policy": record.policy,
-            "class": "owned",
+            "class": Class.OWNED if record.slots is None else Class.SHARED,
             "state": record.state,
             "version": record.version,
             "requested": record.placed.requested if record.placed else record.hosts,
             "container": record.container,
+            "sharing": record.sharing and Sharing(**record.sharing._asdict()),
             "parent": record.parent,
             "pkey": f"{record.pkey:#06x}" if record.pkey else None,
             "pkeys": [f"{key:#06x}" for key in record.keys_of(fabric.topology.rails)],
@@ -590,8 +673,8 @@ class AllocationSummary(Holding):
             "constraints": Constraints.of(record.constraints, fabric, admin),
             "degraded": Degraded.of(fabric, view.degraded) if view.degraded else None,
             "changing": record.phase,
-            "joining": cls.names(fabric, record.change.claimed if record.change else None),
-            "leaving": cls.names(fabric, record.change.freed if record.change else None),
+            "joining": _others(fabric, record.leaving, record.placed),
+            "leaving": _others(fabric, record.placed, record.leaving),
             "bridge": cls.bridge_links(fabric, record.change),
             "movable": record.consent.movable,
             "notice": record.consent.notice,
@@ -602,6 +685,7 @@ class AllocationSummary(Holding):
             "created_at": record.created_at,
             "updated_at": record.updated_at,
             **cls.held(fabric, record.placed, view.degraded.links if view.degraded else ()),
+            **cls.slots_of(fabric, record.slots, record.placed),
         }
 
     @classmethod

@@ -2,6 +2,7 @@
 
 """Schemas of requests: queries, headers and bodies."""
 
+import enum
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator
@@ -21,10 +22,18 @@ from laas_service.app.allocations import LONGEST
 from laas_service.app.lifecycle import State
 from laas_service.app.moves import MOST_MOVES
 from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.domain.allocation import Sharing as Shared
 from laas_service.domain.constraints import Constraints as Wanted
 from laas_service.domain.constraints import ContentionFree, Within
 from laas_service.domain.features import DEAREST, TRAIT
 from laas_service.domain.moves.consent import DEAREST_MOVE, LONGEST_NOTICE, Movable
+
+
+class Class(enum.Enum):
+    """Classes of service."""
+
+    OWNED = "owned"
+    SHARED = "shared"
 
 
 def _named(policy: str) -> str:
@@ -248,9 +257,72 @@ MoveCost = Annotated[
 ]
 
 
+SlotCount = Annotated[int, Field(ge=1, le=2**31 - 1, description="How many virtual machines.")]
+Bandwidth = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="Gb/s that each virtual machine may send, and as many receive.",
+    ),
+]
+Deviation = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="Standard deviation of the demand in Gb/s, of which `bandwidth` is the mean; "
+        "0: `bandwidth` is promised for certain.",
+    ),
+]
+Risk = Annotated[
+    float,
+    Field(gt=0, le=0.5, description="Probability that demands exceed a link, at the highest."),
+]
+
+
+class Sharing(Body):
+    """How the hosts of an allocation are shared by allocations of class `shared` inside."""
+
+    slots: Annotated[int, Field(ge=1, le=4096, description="Virtual machines on each host.")]
+    bandwidth: Annotated[
+        float,
+        Field(
+            gt=0, le=100_000, allow_inf_nan=False, description="Gb/s of each link and direction."
+        ),
+    ]
+    risk: Risk = 0.05
+    open: Annotated[bool, Field(description="Other projects may have slots (administrators).")] = (
+        False
+    )
+
+    def domain(self) -> Shared:
+        return Shared(self.slots, self.bandwidth, self.risk, self.open)
+
+
 class NewAllocation(Body):
     name: Name
-    hosts: Hosts
+    class_of_service: Annotated[
+        Class | None,
+        Field(
+            alias="class",
+            strict=False,
+            description="`owned` (the default): hosts and links of its own. `shared`: slots of "
+            "hosts that another allocation (`parent`) shares, with a guarantee of bandwidth.",
+        ),
+    ] = None
+    hosts: Annotated[Hosts | None, Field(description="How many hosts; not of class shared.")] = None
+    slots: Annotated[SlotCount | None, Field(description="Of class shared, in place of hosts.")] = (
+        None
+    )
+    bandwidth: Annotated[Bandwidth | None, Field(description="Needed for class shared.")] = None
+    deviation: Deviation | None = None
+    risk: Annotated[Risk | None, Field(description="The highest that is accepted.")] = None
+    sharing: Annotated[
+        Sharing | None, Field(description="Share its hosts with allocations inside.")
+    ] = None
     policy: Annotated[Policy | None, Field(description="Default: the service's.")] = None
     fabric: Annotated[Reference | None, Field(description="Needed where there are several.")] = None
     project_id: Annotated[
@@ -288,6 +360,9 @@ class NewAllocation(Body):
 
 class AllocationChange(Body):
     name: Annotated[Name | None, Field(description="The new name.")] = None
+    slots: Annotated[SlotCount | None, Field(description="The new number, of class shared.")] = None
+    bandwidth: Bandwidth | None = None
+    deviation: Deviation | None = None
     hosts: Annotated[
         Hosts | None,
         Field(description="The new size. While it changes, the old size turns the change back."),

@@ -447,16 +447,14 @@ class Converger:
 
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
         nova = 0.0
-        if not record.container:
+        if record.in_compute:
             self._hosts.check_usable(record)
             handover = handover_of(self._store.fabric(record.fabric), record)
             begun = self._clock()
             self._effect("hand over", lambda: self._compute.hand_over(handover))
             nova = self._clock() - begun
         by = self._confirmed_by(record)
-        reason = lifecycle.active_reason(
-            by, scripted=self._compute.scripted, container=record.container
-        )
+        reason = lifecycle.active_reason(by, scripted=self._compute.scripted, **_kind(record))
         spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
         return self._store.transition(record, State.ACTIVE, reason, confirmed_by=by, seconds=spent)
 
@@ -491,7 +489,7 @@ class Converger:
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
         begun = self._clock()
-        if not record.container:
+        if record.in_compute:
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("fence", lambda: self._compute.fence(record.id))
             self._effect("take back", lambda: self._compute.take_back(handover))
@@ -499,23 +497,21 @@ class Converger:
         return self._store.hand_back(record, seconds=spent)
 
     def _cut_off(self, record: AllocationRecord) -> AllocationRecord:
-        if not record.container:
+        if record.in_compute:
             self._effect("fence", lambda: self._compute.fence(record.id))
         return self._store.hand_back(record)
 
     def _free(self, record: AllocationRecord) -> AllocationRecord:
         begun = self._clock()
-        if record.force and not record.container:
+        if record.force and record.in_compute:
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("take back", lambda: self._compute.take_back(handover, force=True))
         nova = self._clock() - begun
-        if not record.container:
+        if record.in_compute:
             emptied = self._now() if record.force else record.updated_at
             self._hosts.look_after(record.fabric, emptied)
         by = self._confirmed_by(record)
-        reason = lifecycle.freed_reason(
-            by, scripted=self._compute.scripted, container=record.container
-        )
+        reason = lifecycle.freed_reason(by, scripted=self._compute.scripted, **_kind(record))
         spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
         return self._store.free(record, reason, confirmed_by=by, seconds=spent)
 
@@ -608,10 +604,15 @@ class Converger:
     def _proceed(self, record: AllocationRecord, remark: str = "") -> AllocationRecord:
         """End the present step; ``remark`` is added to what is told."""
         change = lifecycle.check_changing(record)
-        if change.next_phase is None and change.freed.size and not record.container:
+        if change.next_phase is None and change.freed.size and record.in_compute:
             self._hosts.look_after(record.fabric, record.updated_at)
             self._check_left(record)
         topology = self._store.fabric(record.fabric).topology
         by = self._confirmed_by(record)
         told = change.done(topology, by, scripted=self._compute.scripted)
         return self._store.proceed(record, told + remark, confirmed_by=by)
+
+
+def _kind(record: AllocationRecord) -> dict[str, bool]:
+    """What is told of its hosts depends on."""
+    return {"container": record.encloses, "shared": record.slots is not None}

@@ -179,7 +179,7 @@ class DriftControl:
             if lifecycle.hands_over(record):
                 continue
             handover = observed.handed_over.get(record.id)
-            if not record.container and self._needs_attention(fabric, record, handover):
+            if record.in_compute and self._needs_attention(fabric, record, handover):
                 findings += self._check_hosts(record.id, handover)
         for id, handover in sorted(observed.handed_over.items()):
             if id in active or not _on(fabric, handover):
@@ -237,7 +237,7 @@ class DriftControl:
     def _check_hosts(self, id: str, observed: Handover | None) -> list[str]:
         """One active allocation against what is handed over."""
         record = self._store.allocation(id)
-        if record.state not in HANDED_OVER or record.container or lifecycle.hands_over(record):
+        if record.state not in HANDED_OVER or not record.in_compute or lifecycle.hands_over(record):
             return []
         fabric = self._store.fabric(record.fabric)
         with self._acting_for(record.initiator):

@@ -171,7 +171,7 @@ class HostObserver:
         return {
             host: record
             for record in records
-            if not record.container
+            if record.in_compute
             for host in host_names(fabric, record.held)
         }
 

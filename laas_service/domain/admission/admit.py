@@ -56,8 +56,15 @@ def propose_in_scope(policy: Policy, fabric: LedgerView, request: Request) -> Al
         NotFound: the parent of the request is no container of this fabric.
     """
     answer = propose(policy, fabric.ledger(request.parent), request)
-    if isinstance(answer, Allocation) and (request.parent is not None or request.container):
-        return replace(answer, parent=request.parent, container=request.container)
+    if isinstance(answer, Allocation) and (
+        request.parent is not None or request.container or request.sharing is not None
+    ):
+        return replace(
+            answer,
+            parent=request.parent,
+            container=request.container,
+            sharing=request.sharing,
+        )
     return answer
 
 

@@ -39,6 +39,7 @@ from laas_service.domain.allocation import (
     Packing,
     Refusal,
     Request,
+    SlotDemand,
 )
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput, NotFound
@@ -55,8 +56,8 @@ Found by trial: values between 0.1 and 0.5 change utilization by a tenth of a po
 Accept = Callable[[Allocation], bool]
 Started = Allocation | None
 
-_RequestKind = tuple[int, Constraints | None, int | None]
-"""Hosts, constraints and bandwidth: requests equal in these get the same answer."""
+_RequestKind = tuple[int, Constraints | None, int | None, SlotDemand | None]
+"""Hosts, constraints, bandwidth and slots: requests equal in these get the same answer."""
 
 KINDS = ("fifo", "easy")
 """Whether a request may overtake the head: never, or as EASY backfilling allows."""
@@ -351,15 +352,18 @@ class EasyQueue(Queue):
         reservation, vetoes = self.reservation, self._vetoes
         if reservation is None or vetoes is None:
             return False
-        taken = vetoes.taken(newcomer)
-        known = vetoes.known(taken, newcomer, reservation.planned)
+        taken, known = 0, None
+        if newcomer.slots is None:  # vetoes compare whole hosts and links
+            taken = vetoes.taken(newcomer)
+            known = vetoes.known(taken, newcomer, reservation.planned)
         if known is not None:
             return known
         head, future = self._waiting[0], self._future.fabric
         with self._beside(newcomer):
             answer = self._head_at_shadow(future)
         if isinstance(answer, NoFit):
-            vetoes.add(taken, newcomer, proven=answer.reason is not Refusal.BUDGET)
+            if newcomer.slots is None:
+                vetoes.add(taken, newcomer, proven=answer.reason is not Refusal.BUDGET)
             return False
         self._reserved = (head, Reservation(reservation.time, answer))
         return True
@@ -524,4 +528,4 @@ class _Refusals:
 
 
 def _kind(request: Request) -> _RequestKind:
-    return request.hosts, request.constraints, request.bandwidth
+    return request.hosts, request.constraints, request.bandwidth, request.slots

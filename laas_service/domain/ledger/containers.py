@@ -75,13 +75,14 @@ def restrict(view: LedgerState, extent: Masks) -> None:
 def begin(ledger: S, container: Allocation, view: S) -> None:
     """Keep ``view``, restricted to a container, as the container's ledger, without children."""
     view.scope, view.nests, view.shared_plane = container.id, True, NO_PLANE
+    view.part = container if container.sharing is not None else None
     disown(view)
     ledger.inside[container.id] = view
 
 
 def disown(view: LedgerState) -> None:
     """Drop all owners of a copy of a ledger: what is usable is free."""
-    view.allocations = {}
+    view.allocations, view.used_slots = {}, {}
     view.free_hosts = list(view.usable_hosts)
     view.free_uplinks = list(view.usable_uplinks)
     view.free_lanes = list(view.usable_lanes)
@@ -104,7 +105,7 @@ def end(ledger: LedgerState, allocation_id: str) -> None:
             len(inner.allocations) > 5
         )
         raise Conflict(
-            f"{allocation_id!r} is a container with {len(inner.allocations)} allocations "
+            f"{allocation_id!r} holds hosts for {len(inner.allocations)} allocations "
             f"inside; release them first: {shown}"
         )
     del ledger.inside[allocation_id]

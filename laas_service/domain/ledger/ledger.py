@@ -9,7 +9,7 @@ from typing import Self
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.features import HostFeatures
-from laas_service.domain.ledger import containers, faults, ownership
+from laas_service.domain.ledger import containers, faults, ownership, slots
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState, comparable, copied
 from laas_service.domain.ledger.trial import Taking, trial
@@ -42,6 +42,7 @@ class Ledger(LedgerState):
         Raises:
             DoubleClaim: one of them is owned or down, or the id is taken.
             NotFound: its parent is no container.
+            Conflict: its parent shares its hosts and it wants whole ones, or the reverse.
         """
         if allocation.id in self.allocations or (
             self.inside and containers.find_holder(self, allocation.id) is not None
@@ -49,10 +50,15 @@ class Ledger(LedgerState):
             raise DoubleClaim(f"allocation {allocation.id!r} already holds hosts")
         nested = self.nests and allocation.parent != self.scope
         ledger = self.ledger(allocation.parent) if nested else self
-        ledger._check_free(allocation)
-        ledger._take(allocation)
+        slots.check_class(ledger, allocation)
+        if allocation.slots is not None:
+            slots.check_free(ledger, allocation.slots)
+            slots.take(ledger, allocation.slots)
+        else:
+            ledger._check_free(allocation)
+            ledger._take(allocation)
         ledger.allocations[allocation.id] = allocation
-        if allocation.container:
+        if allocation.encloses:
             ledger._open(allocation)
 
     def release(self, allocation_id: str) -> Allocation:
@@ -65,7 +71,10 @@ class Ledger(LedgerState):
         ledger = self.holder(allocation_id)
         containers.end(ledger, allocation_id)
         allocation = ledger.allocations.pop(allocation_id)
-        ledger._give_back(allocation)
+        if allocation.slots is not None:
+            slots.give_back(ledger, allocation.slots)
+        else:
+            ledger._give_back(allocation)
         return allocation
 
     def change(self, allocation: Allocation) -> Allocation:
@@ -82,6 +91,12 @@ class Ledger(LedgerState):
         """
         ledger = self.holder(allocation.id)
         previous = ledger.allocations[allocation.id]
+        if previous.slots is not None and allocation.slots is not None:
+            slots.check_free(ledger, allocation.slots, previous.slots)
+            slots.give_back(ledger, previous.slots)
+            slots.take(ledger, allocation.slots)
+            ledger.allocations[allocation.id] = allocation
+            return previous
         added = allocation.beyond(previous)
         ledger._check_free(added)
         containers.end(ledger, allocation.id)
@@ -96,8 +111,14 @@ class Ledger(LedgerState):
     _give_back = ownership.give_back
 
     def everybody(self) -> Iterator[Allocation]:
-        """All allocations, a container before those inside it."""
-        return (a for ledger in self.ledgers() for a in ledger.allocations.values())
+        """All allocations that hold hosts, a container before those inside it."""
+        owning = (ledger for ledger in self.ledgers() if ledger.part is None)
+        return (a for ledger in owning for a in ledger.allocations.values())
+
+    def sharers(self) -> Iterator[Allocation]:
+        """All allocations that have slots of shared hosts."""
+        sharing = (ledger for ledger in self.ledgers() if ledger.part is not None)
+        return (a for ledger in sharing for a in ledger.allocations.values())
 
     def owners_of_hosts(self) -> dict[int, str]:
         """Host number -> id of its innermost owner, for all owned hosts."""
@@ -119,8 +140,8 @@ class Ledger(LedgerState):
     """The ledger in which an allocation is. Raises: NotFound."""
 
     def _open(self, container: Allocation) -> None:
-        """Begin the ledger of what an allocation holds, if it is a container."""
-        if container.container and self.nests:
+        """Begin the ledger of what an allocation holds, if it is for others."""
+        if container.encloses and self.nests:
             containers.begin(self, container, self.within(Masks.of(self.topology, container)))
 
     # -- hosts, links, the shared plane ---------------------------------------

@@ -31,12 +31,14 @@ class LedgerState(FreeMasks):
         "lost_host_count",
         "nests",
         "odd_groups",
+        "part",
         "present_hosts",
         "scope",
         "shared_plane",
         "usable_hosts",
         "usable_lanes",
         "usable_uplinks",
+        "used_slots",
     )
 
     SHORT: ClassVar[tuple[str, ...]] = (
@@ -50,6 +52,7 @@ class LedgerState(FreeMasks):
         "odd_groups",
         "pod_freed",
         "reader_caches",
+        "used_slots",
     )
     """Fields that are short beside the masks: a copy and a trial have copies of their own."""
 
@@ -75,7 +78,14 @@ class LedgerState(FreeMasks):
     )
     """Fields whose values never change in place: to write one is to replace its value."""
 
-    FIXED: ClassVar[tuple[str, ...]] = ("nests", "extent", "present_hosts", "scope", "topology")
+    FIXED: ClassVar[tuple[str, ...]] = (
+        "nests",
+        "extent",
+        "part",
+        "present_hosts",
+        "scope",
+        "topology",
+    )
     """Fields that stay what they are once the ledger is made."""
 
     def __init__(self, topology: Topology) -> None:
@@ -104,6 +114,13 @@ class LedgerState(FreeMasks):
 
         self.scope: str | None = None
         """The id of the container that this ledger is of; None for the fabric itself."""
+
+        self.part: Allocation | None = None
+        """The allocation that this ledger is of if it shares its hosts (``sharing``). Its owners
+        have slots then; no host and no link in this ledger gets another owner."""
+
+        self.used_slots: dict[int, int] = {}
+        """Host -> slots with an owner, where there are any."""
 
         self.inside: dict[str, Self] = {}
         """By id of a container, the ledger of a fabric in which only what it holds exists,

@@ -118,8 +118,23 @@ class LedgerView(Protocol):
     def shared_plane(self) -> SharedPlane:
         """The links that no allocation gets."""
 
+    @property
+    def used_slots(self) -> dict[int, int]:
+        """Host -> slots with an owner, of shared hosts."""
+
     def everybody(self) -> Iterator[Allocation]:
-        """All allocations, a container before those inside it."""
+        """All allocations that hold hosts, a container before those inside it."""
+
+    def sharers(self) -> Iterator[Allocation]:
+        """All allocations that have slots of shared hosts."""
+
+    @property
+    def scope(self) -> str | None:
+        """The id of the container that this ledger is of; None for the fabric itself."""
+
+    @property
+    def part(self) -> Allocation | None:
+        """The allocation whose hosts are shared that this ledger is of; None if it is of none."""
 
     def owners_of_hosts(self) -> Mapping[int, str]:
         """Host number -> id of its innermost owner."""

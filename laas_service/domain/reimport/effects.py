@@ -35,11 +35,16 @@ class Effect:
     """Changes that its owner is told: hosts with another adapter or port."""
 
 
+SLOTS_STAY = "it has slots of shared hosts, which a re-import does not renumber; release it first"
+
+
 def effects(ledger: LedgerView, before: Layout, after: Layout) -> list[Effect]:
     """The effect on each allocation, containers included, by id."""
     numbers = Renumbering.between(before, after)
     comparison = _Comparison(ledger, before, after, numbers)
     by_id = {held.id: comparison.effect(held) for held in ledger.everybody()}
+    for held in ledger.sharers():
+        by_id[held.id] = Effect(held.id, (SLOTS_STAY,))
     if not any(effect.refused for effect in by_id.values()):
         for id, refusal in comparison.route_changes().items():
             by_id[id] = Effect(id, (refusal,), by_id[id].news)

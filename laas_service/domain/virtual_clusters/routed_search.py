@@ -132,6 +132,7 @@ class _Search:
         self.previous: Embedding = held.embedding if held else {}
         self.before = held.counts if held else {}
         self.slots = site.free.copy()
+        self.slots[site.closed] = 0
         for machine, units in self.before.items():
             self.slots[machine] += units
         switches, hosts, machines = self.most[2:], self.routes.of_hosts, self.tree.machines

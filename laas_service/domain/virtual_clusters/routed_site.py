@@ -70,12 +70,19 @@ def _grains(amount: float) -> int:
     return max(1, int(np.ceil(GRAIN * amount)))
 
 
+class Promised(NamedTuple):
+    """What a cluster is promised: numbers of links, and amounts as in ``Unit``, by link."""
+
+    links: Whole
+    amounts: tuple[Whole, Whole, Whole]
+
+
 class Held(NamedTuple):
-    """A cluster, its machines, and its load on each link."""
+    """A cluster, its machines, and what links promise it."""
 
     cluster: Cluster
     embedding: Embedding
-    loads: Mapping[int, int]
+    promised: Promised
 
     @property
     def counts(self) -> dict[int, int]:
@@ -105,6 +112,8 @@ class RoutedSite:
         self.free = np.zeros(self.tree.machines, dtype=np.int64)
         """Free slots, by machine; 0 where the allocation has no host."""
         self.free[routes.machines] = slots
+        self.closed = np.zeros(0, dtype=np.int64)
+        """Machines whose free slots nobody gets."""
         capacity = np.broadcast_to(np.asarray(bandwidth, dtype=np.float64), (routes.count,))
         self._capacity = np.floor(GRAIN * capacity).astype(np.int64)
         self._capacity[[NO_LINK, NO_ROUTE]] = 0
@@ -154,10 +163,37 @@ class RoutedSite:
         return sums
 
     def _add(self, held: Held, sign: int, sums: tuple[Whole, Whole, Whole]) -> None:
-        links = np.fromiter(held.loads.keys(), dtype=np.int64, count=len(held.loads))
-        loads = sign * np.fromiter(held.loads.values(), dtype=np.int64, count=len(held.loads))
-        for total, each in zip(sums, Unit.of(held.cluster), strict=True):
-            total[links] += loads * each
+        links, amounts = held.promised
+        for total, each in zip(sums, amounts, strict=True):
+            total[links] += sign * each
+
+    def promised(self, cluster: Cluster, counts: Mapping[int, int]) -> Promised:
+        """What links promise a cluster with ``counts[machine]`` units; it may not fit.
+
+        Raises:
+            InvalidInput: as ``Unit.of``.
+        """
+        found = worst_loads(self.routes, counts)
+        links = np.fromiter(found.keys(), dtype=np.int64, count=len(found))
+        loads = np.fromiter(found.values(), dtype=np.int64, count=len(found))
+        certain, mean, variance = Unit.of(cluster)
+        return Promised(links, (loads * certain, loads * mean, loads * variance))
+
+    def overloaded(self, id: str, promised: Promised) -> Whole:
+        """The links that do not take a promise beside those of all clusters but ``id``."""
+        certain, mean, variance = (
+            sums[promised.links] + more
+            for sums, more in zip(self._sums_without(id), promised.amounts, strict=True)
+        )
+        used = certain + mean + self._chance(variance)
+        return promised.links[used > self._capacity[promised.links]]
+
+    def hold(self, held: Held) -> None:
+        """Count what a cluster holds already, by ``claim`` or elsewhere; nothing is checked."""
+        for machine, units in held.counts.items():
+            self.free[machine] -= units
+        self._add(held, 1, (self._certain, self._mean, self._variance))
+        self.clusters[held.cluster.id] = held
 
     def occupancy(self) -> Numbers:
         """By link: the promised share of its bandwidth; no link is above 1."""
@@ -189,16 +225,10 @@ class RoutedSite:
         if any(len(units) > self.free[machine] for machine, units in embedding.items()):
             raise DoubleClaim(f"cluster {cluster.id!r}: a slot is not free")
         counts = {machine: len(units) for machine, units in embedding.items() if units}
-        held = Held(cluster, embedding, worst_loads(self.routes, counts))
-        most = self.most(cluster, np.array(list(held.loads), dtype=np.int64)).tolist()
-        for (link, load), room in zip(held.loads.items(), most, strict=True):
-            if load > room:
-                name = self.routes.name(link)
-                raise DoubleClaim(f"cluster {cluster.id!r}: {name} takes {room}, not {load}")
-        self._add(held, 1, (self._certain, self._mean, self._variance))
-        for machine, units in counts.items():
-            self.free[machine] -= units
-        self.clusters[cluster.id] = held
+        held = Held(cluster, embedding, self.promised(cluster, counts))
+        for link in self.overloaded(cluster.id, held.promised).tolist():
+            raise DoubleClaim(f"cluster {cluster.id!r}: {self.routes.name(link)} has no room")
+        self.hold(held)
 
     def held(self, id: str) -> Held:
         """What the site holds by an id.

@@ -8,6 +8,7 @@ engines for trees work on them. A link has one number for each direction.
 """
 
 from collections.abc import Collection
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,25 @@ class Routes:
             return f"link {link_name(self.links[number])} {'down' if down else 'up'}"
         down, machine = divmod(link - self.of_hosts, self.tree.machines)
         return f"link {'to' if down else 'from'} host {self.host_of(machine)}"
+
+    @cached_property
+    def physical(self) -> NDArray[np.int64]:
+        """By number of link: that of the link and direction in the fabric (``Promise.link``).
+
+        -1 for ``NO_LINK`` and ``NO_ROUTE``.
+        """
+        tree = self._tree
+        cables = np.array([tree.link_id(link) for link in self.links], dtype=np.int64)
+        between = np.stack([2 * cables, 2 * cables + 1], axis=1).ravel()
+        numbers = np.full(self.tree.machines, -1, dtype=np.int64)
+        numbers[self.machines] = tree.leaf_links + tree.spine_links + np.array(self.hosts)
+        ends = np.concatenate([2 * numbers, 2 * numbers + 1])
+        return np.concatenate([np.array([-1, -1]), between, ends])
+
+    @cached_property
+    def number_of(self) -> dict[int, int]:
+        """``physical`` the other way round."""
+        return {number: at for at, number in enumerate(self.physical.tolist()) if number >= 0}
 
     def walk(self, leaves: Whole, machines: Whole) -> NDArray[np.int32]:
         """Numbers of the links from each leaf to each machine, shape (leaves, machines, STEPS).

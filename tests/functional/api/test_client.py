@@ -394,3 +394,17 @@ def test_a_page_and_a_drawing_from_the_terminal(laas, allocate, tmp_path):
     status, _, err = laas("fabric", "map", "--html", str(tmp_path / "none" / "map.html"))
     assert (status, err.count("\n")) == (1, 1)
     assert "cannot write" in err
+
+
+def test_slots_of_shared_hosts(deployment, laas):
+    shared = ("--share-slots", "4", "--share-bandwidth", "10", "--share-risk", "0.1")
+    pool = answered(laas, "allocation", "create", "pool", "--hosts", "8", *shared)
+    assert pool["sharing"] == {"slots": 4, "bandwidth": 10.0, "risk": 0.1, "open": False}
+    wanted = ("--slots", "8", "--bandwidth", "1", "--deviation", "0.5", "--parent", "pool")
+    made = answered(laas, "allocation", "create", "web", *wanted)
+    assert (made["class"], made["slots"], made["deviation"]) == ("shared", 8, 0.5)
+    deployment.converge()
+    less = answered(laas, "allocation", "change-slots", "web", "--slots", "6")
+    assert less["slots"] == 6
+    plan = answered(laas, "allocation", "change-slots", "web", "--bandwidth", "2", "--dry-run")
+    assert (plan["dry_run"], plan["bandwidth"]) == (True, 2.0)

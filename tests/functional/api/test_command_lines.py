@@ -43,6 +43,7 @@ SECONDS = "30"
 """What ``--wait`` of ``laas`` takes; that of ``openstack`` takes nothing."""
 
 SAMPLES = {
+    "allocation change-slots": ("web", "--slots", "3", "--dry-run"),
     "allocation consent": ("blue", "--movable", "never"),
     "allocation create": ("--name", "red", "--hosts", "5", "--wait", SECONDS),
     "allocation delete": ("gone", "--wait", SECONDS),
@@ -138,6 +139,14 @@ def site(empty_database, tmp_path_factory):
     for name in ("blue", "old", "older", "gone", "repaired", "stuck"):
         body = {"name": name, "hosts": 9 if name == "blue" else 1}
         assert client.post("/v1/allocations?wait=5", json=body).status_code == 202
+    pool: dict[str, object] = {
+        "name": "pool",
+        "hosts": 2,
+        "sharing": {"slots": 2, "bandwidth": 10.0},
+    }
+    web: dict[str, object] = {"name": "web", "class": "shared", "slots": 2, "bandwidth": 1.0}
+    for shared in (pool, web):
+        assert client.post("/v1/allocations?wait=5", json=shared).status_code == 202
     recordings: dict[str, Recording] = {}
 
     def recording(name):

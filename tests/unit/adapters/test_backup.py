@@ -32,7 +32,14 @@ from laas_service.app.records import (
     SwitchState,
     Wait,
 )
-from laas_service.domain.allocation import NoFit, Refusal
+from laas_service.domain.allocation import (
+    Allocation,
+    ColumnShare,
+    GroupShare,
+    NoFit,
+    Refusal,
+    SlotDemand,
+)
 from laas_service.domain.compute_hosts import HostMemory, Quarantine
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
 from laas_service.domain.faults.observation import Mode
@@ -52,6 +59,8 @@ from tests.unit.adapters.test_store import (
     inside,
     new,
     release,
+    share,
+    slots,
 )
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -89,6 +98,10 @@ def lived_in(store):
     release(store, "gone")
     container(store, "box", slot=1)
     inside(store, "boxed", "box", host=1)
+    leaves = (GroupShare(1, 0b100, 0b1000), GroupShare(3, 0b100, 0b1000))
+    spines = (ColumnShare(0, 3, 1), ColumnShare(1, 3, 1))
+    share(store, "part", Allocation("part", 2, "test", leaves, spines))
+    slots(store, "sharer", "part", SlotDemand(3, 1.0, 0.25))
     store.move(active(store, "moving"), lambda fabric: Move(elsewhere("moving"), "another way"))
     store.admit(
         new("waits", "key", duration=9.5), lambda fabric: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "full"))
@@ -169,7 +182,9 @@ def test_what_is_restored_is_what_was_backed_up_but_for_the_numbers(told, empty,
     store = restored(empty, back_up(told, tmp_path / "laas.gz"))
     after = rows(empty)
     stories = after["event"][len(before["event"]) :]
-    assert {one["allocation"] for one in stories} == {"box", "boxed", "moving", "waits"}
+    assert {one["allocation"] for one in stories} == {
+        *("box", "boxed", "moving", "part", "sharer", "waits"),
+    }
     after["event"] = after["event"][: len(before["event"])]
     for table, moved in MOVED.items():
         for row in [*before[table], *after[table]]:

@@ -24,7 +24,17 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import HOLDING, Action, Faults, Phase, State, next_action
 from laas_service.app.records import HostState, LinkState, Move, Wait
 from laas_service.app.requests import AllocationRequest
-from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
+from laas_service.domain.allocation import (
+    Allocation,
+    ColumnShare,
+    GroupShare,
+    NoFit,
+    Promise,
+    Refusal,
+    Request,
+    Sharing,
+    SlotDemand,
+)
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -41,6 +51,7 @@ from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.moves.consent import Consent, Movable
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Initiator
 
 SMALL = Topology(Xgft((4, 2, 2), (1, 4, 4)))  # 16 hosts, 4 leaves of 4, 2 pods
@@ -1018,6 +1029,89 @@ def test_a_key_used_with_other_constraints_is_refused(managed):
     for other in (None, Constraints(spread=2)):
         with pytest.raises(IdempotencyMismatch):
             managed.admit(new("b", "k", name="a", constraints=other), lambda fabric: None)
+
+
+# -- shared hosts ---------------------------------------------------------------
+
+SHARING = Sharing(2, 4.0)
+
+
+def share(store: SqlStore, id: str, placed: Allocation | None = None, sharing: Sharing = SHARING):
+    """An allocation whose hosts are shared, placed as ``across_pods`` unless told otherwise."""
+    answer = replace(placed or across_pods(id), id=id, sharing=sharing)
+    return store.admit(new(id, sharing=sharing), lambda fabric: answer)
+
+
+def slots(store: SqlStore, id: str, part: str, demand: SlotDemand, **changes):
+    """An allocation with slots of such hosts; the refusal if they are not there."""
+    asked = new(id, parent=part, slots=demand, policy="shared", **{"hosts": 0, **changes})
+    request = Request(id, 1, slots=demand)
+    return store.admit(asked, lambda fabric: SharedSlots().propose(fabric.ledger(part), request))
+
+
+def sums(store: SqlStore):
+    """(used slots by host, certain promises by directed link) of all that is shared."""
+    host, link = models.SharedHost, models.SharedLink
+    with store._transactions.reading() as session:
+        return (
+            dict(session.execute(sa.select(host.host, host.used)).all()),
+            dict(session.execute(sa.select(link.link, link.certain)).all()),
+        )
+
+
+def test_slots_and_promises_are_recorded_and_given_back(managed):
+    part = share(managed, "part")
+    made = slots(managed, "a", "part", SlotDemand(3, 1.0))
+    assert (made.state, made.pkey, made.hosts) == (State.ALLOCATING, 0, 0)
+    assert made.generation == part.generation  # its routes are those of the hosts
+    used, promised = sums(managed)
+    assert sorted(used.values()) == [1, 2]
+    assert set(promised.values()) == {1 << 20}  # one of three is beyond each link
+    assert len(promised) == 4 + 2 * 4  # both hosts, both leaves, both spine links, each way
+    assert managed.fabric("f").routes_generation == part.generation
+    release(managed, "a")
+    used, promised = sums(managed)
+    assert set(used.values()) == set(promised.values()) == {0}
+    assert managed.fabric("f").routes_generation == part.generation
+    slots(managed, "b", "part", SlotDemand(1, 1.0))
+    with pytest.raises(Conflict, match="inside"):
+        managed.transition(managed.allocation("part"), State.RELEASING, "asked")
+    release(managed, "b")
+    release(managed, "part")
+    assert sums(managed) == ({}, {})
+
+
+def test_another_process_reads_the_same_slots(managed):
+    share(managed, "part")
+    slots(managed, "a", "part", SlotDemand(3, 1.0))
+    for ledger in (managed.ledger("f")[0], SqlStore(managed._engine).ledger("f")[0]):
+        inner = ledger.ledger("part")
+        assert sum(inner.used_slots.values()) == 3
+        assert [held.id for held in ledger.sharers()] == ["a"]
+        assert [held.id for held in ledger.everybody()] == ["part"]
+
+
+@pytest.mark.parametrize("wrong", ["slots", "bandwidth"])
+def test_the_database_refuses_what_is_not_there(managed, wrong):
+    """A placement that nobody checked, as a bug in a search would make it."""
+    share(managed, "part")
+    first = slots(managed, "a", "part", SlotDemand(2, 1.0)).placed
+    taken = replace(first, id="b")
+    if wrong == "bandwidth":
+        host = next(iter({0, 8} - first.slots.counts.keys()))
+        own_link = SMALL.tree.leaf_links + SMALL.tree.spine_links + host
+        over = Promise(2 * own_link, 5 << 20, 0, 0)
+        units = ((host, (0, 1)),)
+        taken = replace(taken, slots=replace(first.slots, units=units, promised=(over,)))
+    before = sums(managed)
+
+    def unchecked(fabric):
+        fabric.ledger("part").used_slots.clear()
+        return taken
+
+    with pytest.raises(DoubleClaim, match="refuse"):
+        managed.admit(new("b", parent="part", slots=taken.slots.demand, hosts=0), unchecked)
+    assert sums(managed) == before
 
 
 # -- containers -------------------------------------------------------------------

@@ -16,11 +16,18 @@ from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Action, Faults, Phase, State
 from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState
+from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState, Move
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import BATCH_SECONDS, Converger, Pace
 from laas_service.app.worker.drift import difference_of_handovers
-from laas_service.domain.allocation import Allocation, GroupShare, Shape
+from laas_service.domain.allocation import (
+    Allocation,
+    GroupShare,
+    Request,
+    Shape,
+    Sharing,
+    SlotDemand,
+)
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     HostsBusy,
@@ -30,6 +37,7 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import LeafLink, Topology, Xgft
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Applied, Initiator, Span
 from tests import rewind
 from tests.fakes import FakeCompute, FakeSubnetManager
@@ -1009,6 +1017,55 @@ def test_a_containers_hosts_accept_nobody_and_its_childrens_accept_their_project
     assert world.state("c") is State.RELEASED
     assert world.owned() == set()
     assert "fence" not in [step for step in world.steps if "c" in step.split()]
+
+
+def test_shared_hosts_are_routed_as_a_whole_and_slots_need_no_step_of_anybody(world):
+    sharing, demand = Sharing(2, 10.0), SlotDemand(3, 1.0)
+    held = Allocation("p", 3, "test", (GroupShare(0, 0b111, 0),), sharing=sharing)
+    asked = AllocationRequest(
+        id="p", fabric="f", name="p", project_id="blue", policy="test", hosts=3, sharing=sharing
+    )
+    world.store.admit(asked, lambda f: held)
+    for id in ("x", "y"):
+        request = Request(id, 1, slots=demand)
+        world.store.admit(
+            replace(asked, id=id, hosts=0, sharing=None, slots=demand, parent="p"),
+            lambda f, request=request: SharedSlots().propose(f.ledger("p"), request),
+        )
+    world.switches.at_once = False
+    world.converger.run_once()
+    assert {world.state(id) for id in "pxy"} == {State.ALLOCATING}  # the routes of p are awaited
+    world.switches.at_once = True
+    world.switches.apply()
+    world.later()
+    world.converger.run_once()
+    assert {world.state(id) for id in "pxy"} == {State.ACTIVE}
+    assert "accounted, not enforced" in world.store.allocation("x").history[-1].reason
+    assert world.switches.tenants("f") == {"p"}
+    assert not any(world.compute.accepts(host) for host in HOSTS.host_names)
+    assert world.restarted().reconcile() == []
+    published = world.store.fabric("f").routes_generation
+    record = world.store.allocation("x")
+
+    def change(fabric):
+        inner = fabric.ledger("p")
+        answer = SharedSlots().change(inner, inner.allocations["x"], SlotDemand(3, 6.0))
+        assert isinstance(answer, Allocation)
+        return Move(answer, "wider")
+
+    moved = world.store.move(record, change)
+    assert moved.change is None, "host links of 10 Gb/s take 1 * 6 and 1 * 1 beside it"
+    assert moved.slots.bandwidth == 6.0
+    for id in ("x", "y"):
+        world.release(id)
+        world.converger.run_once()
+        assert world.state(id) is State.RELEASED
+    assert world.store.fabric("f").routes_generation == published
+    world.release("p")
+    while world.converger.run_once():
+        pass
+    assert world.state("p") is State.RELEASED
+    assert world.owned() == set()
 
 
 # -- a database that goes back --------------------------------------------------------

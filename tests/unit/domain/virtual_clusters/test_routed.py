@@ -392,7 +392,7 @@ def test_what_the_ledger_refuses_changes_nothing():
         site.claim(Cluster.alike("a", 1, 1.0), {1: (0,)})
     with pytest.raises(DoubleClaim, match="slot"):
         site.claim(Cluster.alike("b", 2, 0.1), {0: (0, 1)})
-    with pytest.raises(DoubleClaim, match="link from host 0 takes 0, not 1"):
+    with pytest.raises(DoubleClaim, match="link from host 0 has no room"):
         site.claim(Cluster.alike("b", 2, 0.1), {0: (0,), 1: (1,)})
     with pytest.raises(DoubleClaim, match="link"):
         site.replace(Cluster.alike("a", 2, 1.5), {0: (0,), 2: (1,)})

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Places of virtual clusters on the shared hosts of an allocation: the class ``shared``.
+
+The policy keeps a ``RoutedSite`` for each allocation that shares its hosts. Whenever it is asked,
+the site catches up with the ledger, at the cost of what has changed since.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from laas_service.domain.allocation import (
+    Allocation,
+    NoFit,
+    Promise,
+    Refusal,
+    Request,
+    SlotDemand,
+    Slots,
+)
+from laas_service.domain.errors import NotFound
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.topology import Link
+from laas_service.domain.virtual_clusters import routed_search
+from laas_service.domain.virtual_clusters.plan import Move, Plan
+from laas_service.domain.virtual_clusters.routed_search import Refused
+from laas_service.domain.virtual_clusters.routed_site import Held, Promised, RoutedSite
+from laas_service.domain.virtual_clusters.routes import Routes
+from laas_service.domain.virtual_clusters.site import Cluster
+
+NAME = "shared"
+"""The policy that allocations of the class have."""
+
+SITES = 8
+"""Sites that a policy keeps; the one that was not asked for longest is made anew."""
+
+
+@dataclass
+class _Kept:
+    """A site, and what it was made of and holds."""
+
+    part: Allocation
+    failed: frozenset[Link]
+    site: RoutedSite
+    held: dict[str, Allocation] = field(default_factory=dict)
+
+
+class SharedSlots:
+    """Places virtual clusters on the hosts that the allocation of a ledger shares.
+
+    Safe to share between threads.
+    """
+
+    name: ClassVar[str] = NAME
+    isolating: ClassVar[bool] = False
+    monotone: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._sites: dict[tuple[str, bool], _Kept] = {}
+        """By the id of the allocation that shares its hosts, and whether nobody has a slot."""
+        self._lock = threading.Lock()
+
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+        """Slots of least footprint that were found, or the binding host or link.
+
+        Raises:
+            NotFound: the ledger is of no allocation that shares its hosts.
+        """
+        assert request.slots is not None
+        with self._site(fabric) as site:
+            cluster = _cluster(request.id, request.slots)
+            answer = routed_search.embed(site, cluster)
+            if isinstance(answer, Refused):
+                return _refusal(site, cluster, answer)
+            slots = _slots(site, request.slots, answer.plan)
+        return Allocation(request.id, 0, NAME, (), parent=fabric.scope, slots=slots)
+
+    def change(
+        self, fabric: LedgerView, allocation: Allocation, demand: SlotDemand
+    ) -> Allocation | NoFit:
+        """Other slots for an allocation: fewest moves, then least footprint.
+
+        The moves, in order, keep all promises to others after each of them, with the demand that
+        the allocation has until they are over. Less of everything moves nothing.
+
+        Raises:
+            NotFound: as ``propose``, or the ledger does not hold the allocation.
+        """
+        if allocation.slots is None:
+            raise NotFound("slots of allocation", allocation.id)
+        with self._site(fabric) as site:
+            cluster = _cluster(allocation.id, demand)
+            answer = routed_search.change(site, cluster)
+            if isinstance(answer, Refused):
+                return _refusal(site, cluster, answer)
+            slots = _slots(site, demand, answer.plan)
+            if not answer.plan.moves:
+                return _with(allocation, slots)
+            return self._in_order(site, allocation, allocation.slots, slots, answer.plan)
+
+    def _in_order(
+        self, site: RoutedSite, allocation: Allocation, old: Slots, new: Slots, plan: Plan
+    ) -> Allocation | NoFit:
+        """The new slots with moves in an order that keeps all promises, and what they need."""
+        order = _ordered(site, _cluster(allocation.id, old.demand), plan)
+        if isinstance(order, str):
+            detail = f"{len(plan.moves)} virtual machines would move, and in no order tried does "
+            return NoFit(Refusal.BANDWIDTH, f"{detail}{order} keep what it promises to others")
+        moves, passing = order
+        routes = site.routes
+        hosts = tuple((m.unit, routes.host_of(m.source), routes.host_of(m.target)) for m in moves)
+        slots = Slots(new.demand, new.units, new.promised, hosts, passing)
+        joined = old.joined(slots)
+        over = site.overloaded(allocation.id, _promised(routes, joined.promised))
+        for link in over.tolist():
+            detail = f"while virtual machines move, {routes.name(link)} cannot promise the old "
+            fix = "and the new demand at once; change slots first, then the demand"
+            return NoFit(Refusal.BANDWIDTH, f"{detail}{fix}")
+        return _with(allocation, slots)
+
+    @contextmanager
+    def _site(self, fabric: LedgerView) -> Iterator[RoutedSite]:
+        """The site of a ledger as it is now; nobody else uses it meanwhile."""
+        part = fabric.part
+        if part is None or part.sharing is None:
+            raise NotFound("shared hosts in", fabric.scope)
+        with self._lock:
+            failed = frozenset(fabric.failed_links).intersection(part.links(fabric.topology))
+            empty = not fabric.allocations
+            other = self._kept(fabric, part, failed, not empty)
+            kept = self._kept(fabric, part, failed, empty)
+            if kept is None:
+                sharing = part.sharing
+                routes = other.site.routes if other else Routes(fabric.topology, part, failed)
+                site = RoutedSite(routes, sharing.slots, sharing.bandwidth, sharing.risk)
+                kept = self._sites[part.id, empty] = _Kept(part, failed, site)
+            while len(self._sites) > SITES:
+                del self._sites[next(iter(self._sites))]
+            _catch_up(kept, fabric)
+            yield kept.site
+
+    def _kept(
+        self, fabric: LedgerView, part: Allocation, failed: frozenset[Link], empty: bool
+    ) -> _Kept | None:
+        """The site that is kept, moved to the end, if it is of the part as it is now."""
+        kept = self._sites.pop((part.id, empty), None)
+        if (
+            kept is None
+            or (kept.part is not part and kept.part != part)
+            or kept.failed != failed
+            or kept.site.routes.topology is not fabric.topology
+        ):
+            return None
+        self._sites[part.id, empty] = kept
+        return kept
+
+
+def _catch_up(kept: _Kept, fabric: LedgerView) -> None:
+    """Hold what the owners of the ledger hold, and close hosts that are down or drained."""
+    site, wanted = kept.site, fabric.allocations
+    for id, allocation in list(kept.held.items()):
+        present = wanted.get(id)
+        if present is not allocation and present != allocation:
+            site.release(id)
+            del kept.held[id]
+    if len(kept.held) != len(wanted):
+        for id, allocation in wanted.items():
+            if id not in kept.held:
+                site.hold(_held(site.routes, allocation))
+                kept.held[id] = allocation
+    down = fabric.failed_hosts | fabric.drained_hosts
+    own = set(site.routes.hosts).intersection(down) if down else ()
+    closed = [site.routes.machine_of(host) for host in sorted(own)]
+    site.closed = np.array(closed, dtype=np.int64)
+
+
+def _held(routes: Routes, allocation: Allocation) -> Held:
+    slots = allocation.slots
+    assert slots is not None
+    embedding = {routes.machine_of(host): units for host, units in slots.units}
+    cluster = _cluster(allocation.id, slots.demand)
+    return Held(cluster, embedding, _promised(routes, slots.promised))
+
+
+def _promised(routes: Routes, promises: tuple[Promise, ...]) -> Promised:
+    links = np.array([routes.number_of[p.link] for p in promises], dtype=np.int64)
+    amounts = np.array([p[1:] for p in promises], dtype=np.int64).reshape(-1, 3).T
+    return Promised(links, (amounts[0], amounts[1], amounts[2]))
+
+
+def _cluster(id: str, demand: SlotDemand) -> Cluster:
+    return Cluster.alike(id, demand.slots, demand.bandwidth, demand.deviation)
+
+
+def _with(allocation: Allocation, slots: Slots) -> Allocation:
+    return Allocation(allocation.id, 0, NAME, (), parent=allocation.parent, slots=slots)
+
+
+def _slots(site: RoutedSite, demand: SlotDemand, plan: Plan) -> Slots:
+    """The slots of a plan, and what links promise."""
+    counts = {machine: len(units) for machine, units in plan.embedding.items() if units}
+    promised = _promises(site, site.promised(plan.cluster, counts))
+    units = sorted((site.routes.host_of(m), on) for m, on in plan.embedding.items() if on)
+    return Slots(demand, tuple(units), promised)
+
+
+def _promises(site: RoutedSite, promised: Promised) -> tuple[Promise, ...]:
+    links = site.routes.physical[promised.links]
+    rows = np.stack([links, *promised.amounts], axis=1)
+    return tuple(Promise(*row) for row in rows[np.argsort(links)].tolist())
+
+
+def _ordered(
+    site: RoutedSite, cluster: Cluster, plan: Plan
+) -> tuple[list[Move], tuple[Promise, ...]] | str:
+    """Moves in an order in which the cluster fits after each, and what it needs in all.
+
+    Tries them in turn, without steps back; if none fits, names the link that is in the way.
+    """
+    counts = dict(site.held(cluster.id).counts)
+    left, order, needed = list(plan.moves), list[Move](), dict[int, Promise]()
+    while left:
+        name = ""
+        for move in left:
+            tried = _after(counts, move)
+            promised = site.promised(cluster, tried)
+            over = site.overloaded(cluster.id, promised).tolist()
+            if not over:
+                break
+            name = site.routes.name(over[0])
+        else:
+            return name
+        counts = tried
+        left.remove(move)
+        order.append(move)
+        for promise in _promises(site, promised):
+            known = needed.get(promise.link, promise)
+            needed[promise.link] = Promise(*map(max, promise, known))
+    return order, tuple(needed[link] for link in sorted(needed))
+
+
+def _after(counts: Mapping[int, int], move: Move) -> dict[int, int]:
+    """Units on each machine after a move."""
+    after = dict(counts)
+    after[move.source] -= 1
+    after[move.target] = after.get(move.target, 0) + 1
+    return {machine: units for machine, units in after.items() if units}
+
+
+def _refusal(site: RoutedSite, cluster: Cluster, refused: Refused) -> NoFit:
+    """The refusal with the binding link, or the number of free slots, and what fits."""
+    most = routed_search.largest(site, cluster)
+    held = site.clusters.get(cluster.id)
+    free = int(np.delete(site.free, site.closed).sum())
+    free += sum(held.counts.values()) if held is not None else 0
+    few = free < len(cluster.demands)
+    reason = Refusal.TOO_FEW_SLOTS if few else Refusal.BANDWIDTH
+    detail = f"{len(cluster.demands)} slots: {refused.binding}"
+    return NoFit(reason, detail, most, cut_off=not refused.proven)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The class of service ``shared``: slots of shared hosts with a guarantee of bandwidth."""
+
+from __future__ import annotations
+
+import pytest
+
+SLOTS = 4
+
+
+@pytest.fixture
+def part(allocate):
+    """Two leaves of shared hosts: 8 hosts of 4 slots, links of 10 Gb/s."""
+    return allocate(8, "part", sharing={"slots": SLOTS, "bandwidth": 10.0})
+
+
+@pytest.fixture
+def share(client):
+    def ask(slots, bandwidth=1.0, name="red", **more):
+        body = {"name": name, "class": "shared", "slots": slots, "bandwidth": bandwidth, **more}
+        return client.post("/v1/allocations?wait=5", json=body)
+
+    return ask
+
+
+def units(document):
+    return {host["name"]: host["units"] for host in document["units"]}
+
+
+def test_a_life_on_shared_hosts(client, part, share):
+    assert (part["class"], part["sharing"]["slots"]) == ("owned", SLOTS)
+    made = share(10)
+    assert made.status_code == 202, made.text
+    made = made.json
+    assert (made["class"], made["state"], made["parent"]) == ("shared", "active", part["id"])
+    assert (made["slots"], made["bandwidth"], made["deviation"]) == (10, 1.0, 0.0)
+    assert made["enforcement"] == "accounted, not enforced"
+    assert sorted(n for on in units(made).values() for n in on) == list(range(10))
+    assert set(units(made)) <= {host["name"] for host in part["hosts"]}
+    assert client.get(f"/v1/allocations/{part['id']}").json["state"] == "active"
+    assert client.delete(f"/v1/allocations/{part['id']}").status_code == 409
+    gone = client.delete(f"/v1/allocations/{made['id']}?wait=5").json
+    assert (gone["state"], gone["units"]) == ("released", [])
+    assert client.delete(f"/v1/allocations/{part['id']}?wait=5").json["state"] == "released"
+
+
+def test_a_dry_run_reserves_nothing(client, part, share):
+    tried = share(10, dry_run=True)
+    assert tried.status_code == 200
+    assert (tried.json["slots"], tried.json["parent"]) == (10, part["id"])
+    assert len(tried.json["units"]) == len(tried.json["hosts"]) == 3
+    assert len(client.get("/v1/allocations").json["allocations"]) == 1
+
+
+def test_a_refusal_names_slots_or_the_link_and_the_largest_that_fits(part, share):
+    refused = share(33)
+    assert refused.status_code == 409
+    assert (refused.json["code"], refused.json["largest_fit"]) == ("too_few_slots", 32)
+    assert "32 slots are free" in refused.json["detail"]
+    assert refused.json["fits_when_empty"] is False
+    assert share(8, 5.0).status_code == 202  # two hosts, each link carries 4 * 5 > 10: spread
+    refused = share(12, 5.0).json
+    assert refused["code"] == "bandwidth"
+    assert "link" in refused["detail"]
+    fits = refused["largest_fit"]
+    assert 0 < fits < 12
+    assert refused["fits_when_empty"] is True
+    assert share(fits, 5.0, dry_run=True).status_code == 200
+    assert share(fits + 1, 5.0, dry_run=True).status_code == 409
+
+
+def test_less_is_given_at_once_and_more_without_moves_where_it_can(client, part, share):
+    made = share(10).json
+    before = units(made)
+    less = client.patch(f"/v1/allocations/{made['id']}", json={"slots": 6, "bandwidth": 0.5})
+    assert less.status_code == 200, less.text
+    assert (less.json["slots"], less.json["bandwidth"], less.json["changing"]) == (6, 0.5, None)
+    assert less.json["unit_moves"] == []
+    assert set(units(less.json)) <= set(before)
+    more = client.patch(f"/v1/allocations/{made['id']}", json={"slots": 12})
+    assert (more.status_code, more.json["slots"], more.json["unit_moves"]) == (200, 12, [])
+    again = client.patch(f"/v1/allocations/{made['id']}", json={"slots": 12})
+    assert again.json["version"] == more.json["version"]
+    reasons = [event["reason"] for event in more.json["history"]]
+    assert any("6 slots of 0.5 Gb/s to 12 of 0.5 Gb/s" in reason for reason in reasons)
+
+
+def test_moves_are_planned_held_and_counted(client, deployment, part, share):
+    """Of 8 with 4 Gb/s each, two at most fit on a host whose link has 10 Gb/s."""
+    first = share(4, 0.1, name="first").json
+    [host] = units(first)
+    grown = {"slots": 5, "bandwidth": 11.0}
+    refused = client.patch(f"/v1/allocations/{first['id']}", json=grown)
+    assert refused.status_code == 409
+    assert refused.json["code"] == "bandwidth"
+    grown = {"bandwidth": 4.0, "slots": 8}
+    plan = client.patch(f"/v1/allocations/{first['id']}", json={**grown, "dry_run": True})
+    assert plan.status_code == 200, plan.text
+    assert client.get(f"/v1/allocations/{first['id']}").json["slots"] == 4
+    moves = plan.json["unit_moves"]
+    assert [move["leaves"] for move in moves] == [host, host]
+    begun = client.patch(f"/v1/allocations/{first['id']}", json=grown)
+    assert begun.status_code == 202, begun.text
+    assert begun.json["unit_moves"] == moves
+    assert begun.json["changing"] == "leave"
+    assert set(begun.json["joining"]) == set(units(begun.json)) - {host}
+    conflict = client.patch(f"/v1/allocations/{first['id']}", json={"slots": 9})
+    assert conflict.status_code == 409
+    record = deployment.store.allocation(first["id"])
+    deployment.store.proceed(record, "moved")
+    over = client.get(f"/v1/allocations/{first['id']}").json
+    assert (over["changing"], over["unit_moves"], over["slots"]) == (None, [], 8)
+
+
+def test_a_repeated_key_has_one_answer(client, part):
+    body = {"name": "red", "class": "shared", "slots": 3, "bandwidth": 1.0}
+    key = {"Idempotency-Key": "once"}
+    first, second = (client.post("/v1/allocations", json=body, headers=key) for _ in range(2))
+    assert first.json["id"] == second.json["id"]
+    other = client.post("/v1/allocations", json={**body, "slots": 4}, headers=key)
+    assert other.status_code == 422
+
+
+def test_a_request_waits_and_gets_the_slots_that_become_free(client, deployment, part, share):
+    first = share(30).json
+    waiting = share(10, wait=True, name="waiting").json
+    assert (waiting["state"], waiting["position"]) == ("queued", 1)
+    assert waiting["waits_for"]["code"] == "too_few_slots"
+    assert waiting["waits_for"]["largest_fit"] == 2
+    overtaking = share(2, name="newcomer").json
+    assert overtaking["code"] == "others_wait"
+    hopeless = share(40, wait=True)
+    assert hopeless.status_code == 409
+    assert "wait for ever" in hopeless.json["detail"]
+    client.delete(f"/v1/allocations/{first['id']}?wait=5")
+    assert deployment.serve_queues() == 1
+    deployment.converge()
+    admitted = client.get(f"/v1/allocations/{waiting['id']}").json
+    assert (admitted["state"], sum(map(len, units(admitted).values()))) == ("active", 10)
+
+
+def test_shared_hosts_take_no_owner_and_are_not_resized(client, part, share):
+    inside = {"name": "whole", "hosts": 2, "parent": part["id"]}
+    refused = client.post("/v1/allocations", json=inside)
+    assert (refused.status_code, refused.json["errors"][0]["field"]) == (400, "parent")
+    share(3)
+    for change in ({"hosts": 9}, {"slots": 3}):
+        assert client.patch(f"/v1/allocations/{part['id']}", json=change).status_code == 409
+
+
+def test_slots_are_of_an_allocation_that_shares_its_hosts(client, allocate, share):
+    nowhere = share(3)
+    assert (nowhere.status_code, nowhere.json["errors"][0]["field"]) == (400, "class")
+    plain = allocate(2, "plain")
+    refused = share(3, parent=plain["id"])
+    assert (refused.status_code, refused.json["errors"][0]["field"]) == (400, "parent")
+    sharing = {"slots": 2, "bandwidth": 10.0}
+    first, second = allocate(2, "a", sharing=sharing), allocate(2, "b", sharing=sharing)
+    unclear = share(3)
+    assert (unclear.status_code, unclear.json["errors"][0]["field"]) == (400, "parent")
+    assert first["id"] in unclear.json["detail"]
+    assert share(3, parent=second["id"]).json["parent"] == second["id"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"class": "shared", "bandwidth": 1.0}, "slots"),
+        ({"class": "shared", "slots": 2}, "bandwidth"),
+        ({"class": "shared", "slots": 2, "bandwidth": 1.0, "hosts": 2}, "hosts"),
+        ({"class": "shared", "slots": 2, "bandwidth": 1.0, "policy": "jigsaw"}, "policy"),
+        ({"class": "shared", "slots": 0, "bandwidth": 1.0}, "slots"),
+        ({"class": "shared", "slots": 2, "bandwidth": 0.0}, "bandwidth"),
+        ({"class": "shared", "slots": 2, "bandwidth": 1.0, "risk": 0.6}, "risk"),
+        ({"class": "shared", "slots": 2, "bandwidth": 1.0, "risk": 0.01}, "risk"),
+        ({"hosts": 2, "slots": 2}, "slots"),
+        ({"hosts": 2, "bandwidth": 1.0}, "bandwidth"),
+        ({}, "hosts"),
+        ({"hosts": 2, "sharing": {"slots": 0, "bandwidth": 1.0}}, "sharing.slots"),
+        ({"hosts": 2, "container": True, "sharing": {"slots": 1, "bandwidth": 1.0}}, "sharing"),
+    ],
+)
+def test_a_wrong_field_is_named(client, part, body, field):
+    answer = client.post("/v1/allocations", json={"name": "x", **body})
+    assert answer.status_code == 400
+    assert field in [error["field"] for error in answer.json["errors"]]
+
+
+def test_where_nothing_claims_slots_sharing_is_refused(deployment):
+    client = deployment.client(unshared="nothing claims slots in placement")
+    sharing = {"slots": 2, "bandwidth": 10.0}
+    for body in (
+        {"name": "x", "hosts": 2, "sharing": sharing},
+        {"name": "x", "class": "shared", "slots": 2, "bandwidth": 1.0},
+    ):
+        answer = client.post("/v1/allocations", json=body)
+        assert (answer.status_code, answer.json["code"]) == (501, "not_supported")
+        assert "nothing claims slots" in answer.json["detail"]
+
+
+def test_a_stochastic_demand_needs_less_than_its_peak(part, share):
+    """10 Gb/s links: 3 of 2 +- 1 on each side of a link fit, where 3 of 4 (2 sigma) do not."""
+    certain = share(32, 4.0, dry_run=True).json["largest_fit"]
+    stochastic = share(32, 2.0, deviation=1.0, dry_run=True).json["largest_fit"]
+    assert stochastic > certain
