@@ -9,7 +9,7 @@ from typing import Protocol
 from laas_service.app.lifecycle import ENTERABLE
 from laas_service.app.ports.allocations import AllocationReader
 from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.records import AllocationRecord, Caller
+from laas_service.app.records import AllocationRecord, Caller, Enclosing
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints, ContentionFree
@@ -117,7 +117,7 @@ class Lookup:
             raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
         return record
 
-    def part(self, caller: Caller, asked: AllocationRequest) -> AllocationRecord:
+    def part(self, caller: Caller, asked: AllocationRequest) -> Enclosing:
         """The allocation whose hosts slots are asked of: that of ``parent``, or the only one.
 
         One of another project is found if its hosts are open to others.
@@ -127,11 +127,13 @@ class Lookup:
             InvalidInput: it shares no hosts, is on another fabric, does not hold its hosts, allows
                 a higher risk than is accepted, or none is named and there are several.
         """
-        id = asked.parent or self._only_part(caller, asked)
-        record = self._store.allocation(id)
-        if not self._may_share(caller, record):
-            raise NotFound("allocation", id)
-        sharing = record.sharing
+        if asked.parent is None:
+            record = self._only_part(caller, asked)
+        else:
+            record = self._store.enclosing(asked.parent)
+            if not self._may_share(caller, record):
+                raise NotFound("allocation", asked.parent)
+        id, sharing = record.id, record.sharing
         if sharing is None:
             raise InvalidInput("parent", id, "name an allocation made with sharing")
         if asked.fabric and asked.fabric != record.fabric:
@@ -143,21 +145,22 @@ class Lookup:
             raise InvalidInput("risk", asked.risk, fix)
         return record
 
-    def _only_part(self, caller: Caller, asked: AllocationRequest) -> str:
+    def _only_part(self, caller: Caller, asked: AllocationRequest) -> Enclosing:
         fabrics = [self.fabric(asked.fabric)] if asked.fabric else self._store.fabric_ids()
         ledgers = [self._store.ledger(id)[0] for id in fabrics]
         inside = [inner for ledger in ledgers for inner in ledger.inside.values()]
-        parts = [inner.part.id for inner in inside if inner.part is not None]
-        known = [id for id in parts if self._may_share(caller, self._store.allocation(id))]
+        ids = [inner.part.id for inner in inside if inner.part is not None]
+        parts = [self._store.enclosing(id) for id in ids]
+        known = [part for part in parts if self._may_share(caller, part)]
         if not known:
             fix = "no hosts are set aside to be shared; have an allocation made with sharing"
             raise InvalidInput("class", "shared", fix)
         if len(known) > 1:
-            raise InvalidInput("parent", None, _choose(known, "parent"))
+            raise InvalidInput("parent", None, _choose([p.id for p in known], "parent"))
         return known[0]
 
     @staticmethod
-    def _may_share(caller: Caller, record: AllocationRecord) -> bool:
+    def _may_share(caller: Caller, record: Enclosing) -> bool:
         is_open = record.sharing is not None and record.sharing.open
         return caller.admin or is_open or record.project_id == caller.project_id
 

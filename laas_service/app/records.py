@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from laas_service.app.lifecycle import Standing, State
-from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.allocation import Allocation, NoFit, Sharing
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.faults.memory import NOTHING_SEEN, Memory
 from laas_service.domain.faults.observation import NO_WORDS, Mode, OperatorStates
@@ -400,6 +400,22 @@ class SizeEvent:
     state: State
     reason: str
     hosts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Enclosing:
+    """What requests for a place inside an allocation need to know of it.
+
+    ``generation`` as in ``lifecycle.Standing``.
+    """
+
+    id: str
+    fabric: str
+    project_id: str
+    state: State
+    generation: int
+    container: bool
+    sharing: Sharing | None
 
 
 NEWEST = 100

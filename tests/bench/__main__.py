@@ -11,6 +11,7 @@ from tests.bench import (
     policies,
     posting,
     rendering,
+    sharing,
     stars,
     streams,
 )
@@ -24,6 +25,7 @@ for part in (
     stars,
     looks,
     posting,
+    sharing,
     load,
     histories,
 ):

@@ -53,7 +53,7 @@ class Posting:
         conf.set_override("state_dir", str(directory))
         conf.set_override("connection", f"sqlite:///{directory}/laas.sqlite", "database")
         self.parts = parts = Parts(conf)
-        self._client = application(conf, parts.use_cases(lambda: None)).test_client()
+        self.client = application(conf, parts.use_cases(lambda: None)).test_client()
         self._statements = 0
         event.listen(parts._engine, "before_cursor_execute", self._count)
 
@@ -63,7 +63,7 @@ class Posting:
     def ask(self, hosts: int) -> tuple[int, float, int]:
         """The status of the answer, processor time in milliseconds, and statements."""
         before, began = self._statements, time.process_time()
-        answer = self._client.post("/v1/allocations", json={"name": "load", "hosts": hosts})
+        answer = self.client.post("/v1/allocations", json={"name": "load", "hosts": hosts})
         spent = 1000 * (time.process_time() - began)
         return answer.status_code, spent, self._statements - before
 

@@ -17,7 +17,7 @@ from laas_service.adapters.db import claims, models, partition_keys, quotas, slo
 from laas_service.adapters.db.engine import insert_rows
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
-from laas_service.adapters.db.transactions import Transactions, read_record
+from laas_service.adapters.db.transactions import Transactions, read_enclosing, read_record
 from laas_service.adapters.documents import (
     allocation_document,
     consent_document,
@@ -33,7 +33,14 @@ from laas_service.app.lifecycle import (
     slots_reason,
     unchecked_remark,
 )
-from laas_service.app.records import NO_LIMITS, AllocationRecord, FabricRecord, Limits, Wait
+from laas_service.app.records import (
+    NO_LIMITS,
+    AllocationRecord,
+    Enclosing,
+    FabricRecord,
+    Limits,
+    Wait,
+)
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.errors import (
@@ -129,7 +136,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         quotas.check(session, new, self.limits)
         quotas.check_alone(session, new)
         if new.parent is not None:
-            _must_contain(read_record(session, new.parent), new)
+            _must_contain(read_enclosing(session, new.parent), new)
         if isinstance(answer, Wait):
             # A new generation, so that concurrent searches see the request.
             columns = {"pkey": 0, "generation": self.transactions.advance(session, new.fabric, {})}
@@ -252,7 +259,7 @@ def _admitted(
         key_of = dict(zip(sorted(set(joined)), free, strict=True))
         keys = tuple(key_of[first] for first in joined)
     generation = transactions.advance(session, fabric.id, {"claim": document}, routes=not shared)
-    part = read_record(session, answer.parent) if shared and answer.parent else None
+    part = read_enclosing(session, answer.parent) if shared and answer.parent else None
     columns = {
         "generation": generation if part is None else part.generation,
         "pkey": keys[0] if keys else 0,
@@ -325,7 +332,7 @@ def _claim_once(draft: Ledger, allocation: Allocation) -> None:
         draft.claim(allocation)
 
 
-def _must_contain(parent: AllocationRecord, new: AllocationRequest) -> None:
+def _must_contain(parent: Enclosing, new: AllocationRequest) -> None:
     """Return if an allocation accepts others of this class inside. Raises: Conflict."""
     fits = parent.container if new.slots is None else parent.sharing is not None
     if not fits or parent.fabric != new.fabric:

@@ -115,6 +115,7 @@ class SqlStore:
         transitions = Transitions(transactions)
         self.allocation, self.allocations = transitions.allocation, transitions.allocations
         self.events, self.size_events = transitions.events, transitions.size_events
+        self.enclosing = transitions.enclosing
         self.due, self.postpone = transitions.due, transitions.postpone
         self.transition, self.rename = transitions.transition, transitions.rename
         self.cancel, self.free = transitions.cancel, transitions.free

@@ -23,9 +23,10 @@ from laas_service.adapters.db.engine import (
     write_transaction,
 )
 from laas_service.adapters.db.generations import new_stamp, stored
+from laas_service.adapters.documents import sharing_from
 from laas_service.app import notifications
 from laas_service.app.lifecycle import State
-from laas_service.app.records import NEWEST, AllocationRecord, Drift, Event, Lease
+from laas_service.app.records import NEWEST, AllocationRecord, Drift, Enclosing, Event, Lease
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.messages import ConfirmedBy, Initiator, Notification, Span, seconds_by_span
 
@@ -83,6 +84,14 @@ _RECORD = (
     .where(models.Allocation.id == bindparam("id"))
     .execution_options(populate_existing=True)  # ``update`` does not change objects of the session
 )
+_ENCLOSING = select(
+    models.Allocation.fabric,
+    models.Allocation.project_id,
+    models.Allocation.state,
+    models.Allocation.generation,
+    models.Allocation.container,
+    models.Allocation.sharing,
+).where(models.Allocation.id == bindparam("id"))
 _SEQUENCE = select(models.Allocation.sequence).where(models.Allocation.id == bindparam("id"))
 _NEWEST = (
     select(models.Event)
@@ -296,6 +305,16 @@ def sequence(session: Session, id: str) -> int:
     if number is None:
         raise NotFound("allocation", id)
     return number
+
+
+def read_enclosing(session: Session, id: str) -> Enclosing:
+    """What those inside an allocation need to know of it. Raises: NotFound."""
+    row = session.execute(_ENCLOSING, {"id": id}).one_or_none()
+    if row is None:
+        raise NotFound("allocation", id)
+    sharing = None if row.sharing is None else sharing_from(row.sharing)
+    state, container = State(row.state), row.container
+    return Enclosing(id, row.fabric, row.project_id, state, row.generation, container, sharing)
 
 
 def read_record(session: Session, id: str) -> AllocationRecord:

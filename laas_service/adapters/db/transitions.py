@@ -29,6 +29,7 @@ from laas_service.adapters.db.transactions import (
     as_event,
     confirmation,
     locked_generation,
+    read_enclosing,
     read_record,
     seconds_document,
     sequence,
@@ -36,7 +37,7 @@ from laas_service.adapters.db.transactions import (
 from laas_service.adapters.documents import faults_from
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
-from laas_service.app.records import AllocationRecord, Event, SizeEvent
+from laas_service.app.records import AllocationRecord, Enclosing, Event, SizeEvent
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
 from laas_service.messages import ConfirmedBy, Initiator, Span, seconds_by_span
@@ -67,6 +68,10 @@ class Transitions:
     def allocation(self, id: str) -> AllocationRecord:
         with self.transactions.reading() as session:
             return read_record(session, id)
+
+    def enclosing(self, id: str) -> Enclosing:
+        with self.transactions.reading() as session:
+            return read_enclosing(session, id)
 
     def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
         event, table = models.Event, models.Allocation

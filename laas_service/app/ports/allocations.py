@@ -11,6 +11,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import (
     NO_LIMITS,
     AllocationRecord,
+    Enclosing,
     Event,
     Limits,
     Move,
@@ -33,6 +34,9 @@ class AllocationReader(Protocol):
 
     def allocation(self, id: str) -> AllocationRecord:
         """One allocation with its newest events. ``NotFound``."""
+
+    def enclosing(self, id: str) -> Enclosing:
+        """What those inside an allocation need to know of it; reads no placement. ``NotFound``."""
 
     def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
         """Up to ``limit`` events of an allocation after the first ``after``, oldest first.

@@ -24,9 +24,10 @@ def check_free(ledger: LedgerState, wanted: Slots, held: Slots | None = None) ->
     assert ledger.part is not None
     assert ledger.part.sharing is not None
     most, own = ledger.part.sharing.slots, held.counts if held is not None else {}
-    hosts = set(ledger.part.hosts(ledger.topology))
     for host, units in wanted.counts.items():
-        if host not in hosts or ledger.used_slots.get(host, 0) - own.get(host, 0) + units > most:
+        group, slot = ledger.topology.place_of(host)
+        shared = ledger.extent.hosts[group] >> slot & 1
+        if not shared or ledger.used_slots.get(host, 0) - own.get(host, 0) + units > most:
             raise DoubleClaim(f"host {host}: a slot is not free")
 
 

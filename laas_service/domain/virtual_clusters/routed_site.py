@@ -133,8 +133,13 @@ class RoutedSite:
         unit, size = Unit.of(cluster), len(cluster.demands)
         certain, mean, variance = (sums[links] for sums in self._sums_without(cluster.id))
         capacity = self._capacity[links]
-        room = (capacity - certain - mean).astype(np.float64)
         each = unit.certain + unit.mean
+        if not unit.variance:
+            spare = capacity - certain - mean
+            if variance.any():
+                spare -= self._chance(variance)
+            return np.clip(spare // each, 0, size)
+        room = (capacity - certain - mean).astype(np.float64)
         # F * each + chance(variance + F * unit.variance) <= room, the smaller root of a square
         chance = self._quantile**2 * GRAIN
         half = room * each + chance * unit.variance / 2

@@ -53,6 +53,8 @@ class Routes:
             *sorted(allocation.leaf_links(topology)),
             *sorted(allocation.spine_links(topology)),
         ]
+        self.numbers = {link: number for number, link in enumerate(self.links)}
+        """The place of each link in ``links``."""
         self.of_hosts = 2 + 2 * len(self.links)
         """Number of the link from machine 0 to its leaf."""
         self.count = self.of_hosts + 2 * self.tree.machines
@@ -67,7 +69,17 @@ class Routes:
         self._switches = self._tree.leaves + l2 + spines
         self._head = np.full(2 + 2 * len(self.links), -1, dtype=np.int64)
         self._out = np.full((self._switches, self.tree.machines), NO_ROUTE, dtype=np.int32)
-        self._fill(allocation, frozenset(failed))
+        self._partition = Partition(topology, allocation, self._named, frozenset(failed))
+        self._machines_of = {
+            leaf: np.array([self.machine_of(host) for host in hosts], dtype=np.int64)
+            for leaf, _, hosts in tenant_ports(topology, allocation)
+        }
+        self._missing = np.zeros(int(self.leaf_of.max()) + 1, dtype=bool)
+        """By leaf: whether the entries towards its machines are still to be filled in."""
+        self._missing[list(self._machines_of)] = True
+        for link in self.links:
+            x = self._named(link)
+            self._head[x.up], self._head[x.down] = x.upper, x.lower
 
     def machine_of(self, host: int) -> int:
         """The machine that a host is."""
@@ -115,8 +127,11 @@ class Routes:
         Links of hosts are left out. After the last link follows ``NO_LINK``; where the tables
         lead nowhere, ``NO_ROUTE``.
         """
+        goals = self.leaf_of[machines]
+        if self._missing[goals].any():
+            self._fill(np.unique(goals))
         at = np.broadcast_to(leaves[:, None], (len(leaves), len(machines))).copy()
-        goal, steps = self.leaf_of[machines][None, :], []
+        goal, steps = goals[None, :], []
         for _ in range(STEPS):
             link = np.where(at == goal, NO_LINK, self._out[at, machines[None, :]])
             steps.append(link)
@@ -130,7 +145,8 @@ class Routes:
         spine = l2 * self._tree.spines_per_group + up // max(1, self._tree.cables[1])
         return self._tree.leaves + self._tree.l2_id(self._tree.m[2], 0) + spine
 
-    def _named(self, number: int, link: Link) -> NamedLink[int]:
+    def _named(self, link: Link) -> NamedLink[int]:
+        number = self.numbers[link]
         up, down = 2 + 2 * number, 3 + 2 * number
         pod, lower, port = link
         if isinstance(link, LeafLink):
@@ -156,18 +172,14 @@ class Routes:
         groups = ((self.topology.leaves_of_group(g), g) for g in range(self.topology.groups))
         return [(leaves, g) for leaves, g in groups if leaves]
 
-    def _fill(self, allocation: Allocation, failed: frozenset[Link]) -> None:
-        numbers = {link: number for number, link in enumerate(self.links)}
+    def _fill(self, leaves: Whole) -> None:
+        """Fill in the entries towards the machines of leaves, where they are missing.
 
-        def named(link: Link) -> NamedLink[int]:
-            return self._named(numbers[link], link)
-
-        for link in self.links:
-            x = named(link)
-            self._head[x.up], self._head[x.down] = x.upper, x.lower
-        partition = Partition(self.topology, allocation, named, failed)
-        for leaf, _, hosts in tenant_ports(self.topology, allocation):
-            machines = [self.machine_of(host) for host in hosts]
-            for switch, out, working in partition.entries(leaf, len(hosts)):
+        Those of a whole fabric of 11,664 hosts take seconds, and most are never asked for.
+        """
+        for leaf in leaves[self._missing[leaves]].tolist():
+            machines = self._machines_of[leaf]
+            for switch, out, working in self._partition.entries(leaf, len(machines)):
                 if working:
                     self._out[switch, machines] = out
+            self._missing[leaf] = False

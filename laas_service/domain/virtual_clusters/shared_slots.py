@@ -46,6 +46,7 @@ class _Kept:
 
     part: Allocation
     failed: frozenset[Link]
+    """The failed links of the whole fabric."""
     site: RoutedSite
     held: dict[str, Allocation] = field(default_factory=dict)
 
@@ -130,13 +131,19 @@ class SharedSlots:
         if part is None or part.sharing is None:
             raise NotFound("shared hosts in", fabric.scope)
         with self._lock:
-            failed = frozenset(fabric.failed_links).intersection(part.links(fabric.topology))
+            failed = frozenset(fabric.failed_links)
             empty = not fabric.allocations
             other = self._kept(fabric, part, failed, not empty)
             kept = self._kept(fabric, part, failed, empty)
             if kept is None:
                 sharing = part.sharing
-                routes = other.site.routes if other else Routes(fabric.topology, part, failed)
+                routes = (
+                    other.site.routes
+                    if other
+                    else Routes(
+                        fabric.topology, part, failed.intersection(part.links(fabric.topology))
+                    )
+                )
                 site = RoutedSite(routes, sharing.slots, sharing.bandwidth, sharing.risk)
                 kept = self._sites[part.id, empty] = _Kept(part, failed, site)
             while len(self._sites) > SITES:
@@ -152,10 +159,13 @@ class SharedSlots:
         if (
             kept is None
             or (kept.part is not part and kept.part != part)
-            or kept.failed != failed
             or kept.site.routes.topology is not fabric.topology
         ):
             return None
+        if kept.failed != failed:
+            if not kept.site.routes.numbers.keys().isdisjoint(kept.failed ^ failed):
+                return None
+            kept.failed = failed
         self._sites[part.id, empty] = kept
         return kept
 

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Cost of slots of shared hosts: ``python -m tests.bench.sharing [--hosts H] [--requests N]``.
+
+All hosts of a fabric are shared, with 16 slots each and links of 100 Gb/s. The application answers
+requests in this process, without an HTTP server, on SQLite: POST of new slots and PATCH of those
+that are there, with a certain demand and with a stochastic one, first on empty hosts and then once
+four fifths of the slots are taken. Processor time in milliseconds by kind and answer is reported,
+never asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from laas_service.app.lifecycle import State
+from tests.bench.policies import RADIX
+from tests.bench.posting import Posting
+from tests.storm.journal import share, table
+
+SLOTS, LINK, MEAN, FULL = 16, 100.0, 49.0, 0.8
+"""Slots of a host, Gb/s of a link, slots of a request (SVC and Kraken), share that is taken."""
+
+BANDWIDTHS = (1.0, 2.0, 3.0, 4.0, 5.0)
+"""Gb/s of a slot."""
+
+
+class Sharing:
+    """An application whose hosts are all shared."""
+
+    def __init__(self, directory: Path, hosts: int, rng: Random) -> None:
+        posting = Posting(directory, hosts)
+        self._client, self._store, self._rng = posting.client, posting.parts.store, rng
+        self.capacity, self.used = hosts * SLOTS, 0
+        self.slots: dict[str, int] = {}
+        """By id of an active allocation."""
+        sharing = {"slots": SLOTS, "bandwidth": LINK}
+        answer = self._client.post(
+            "/v1/allocations", json={"name": "all", "hosts": hosts, "sharing": sharing}
+        )
+        assert answer.status_code == 202, answer.text
+        self._store.transition(self._store.allocation(answer.json["id"]), State.ACTIVE, "bench")
+
+    def size(self) -> int:
+        return 1 + int(self._rng.expovariate(1 / MEAN))
+
+    def demand(self) -> dict[str, Any]:
+        bandwidth = self._rng.choice(BANDWIDTHS)
+        deviation = self._rng.choice((0.0, bandwidth / 2))
+        return {"bandwidth": bandwidth, "deviation": deviation}
+
+    def post(self) -> tuple[str, int, float]:
+        body = {"name": "load", "class": "shared", "slots": self.size(), **self.demand()}
+        began = time.process_time()
+        answer = self._client.post("/v1/allocations", json=body)
+        spent = time.process_time() - began
+        if answer.status_code == 202:
+            id = answer.json["id"]
+            self._store.transition(self._store.allocation(id), State.ACTIVE, "bench")
+            self.slots[id] = body["slots"]
+            self.used += body["slots"]
+        return "POST", answer.status_code, 1000 * spent
+
+    def patch(self) -> tuple[str, int, float]:
+        id = self._rng.choice(list(self.slots))
+        slots = max(1, round(self.slots[id] * self._rng.uniform(0.5, 1.5)))
+        body = {"slots": slots, "bandwidth": self._rng.choice(BANDWIDTHS)}
+        began = time.process_time()
+        answer = self._client.patch(f"/v1/allocations/{id}", json=body)
+        spent = time.process_time() - began
+        if answer.status_code in (200, 202):
+            self.used += slots - self.slots[id]
+            self.slots[id] = slots
+        if answer.status_code == 202:
+            self._store.proceed(self._store.allocation(id), "bench")
+        return "PATCH", answer.status_code, 1000 * spent
+
+    def release(self) -> None:
+        id = self._rng.choice(list(self.slots))
+        record = self._store.transition(self._store.allocation(id), State.RELEASING, "bench")
+        self._store.free(self._store.hand_back(record), "bench")
+        self.used -= self.slots.pop(id)
+
+
+def measure(hosts: int, requests: int) -> str:
+    rows, rng = [], Random(1)
+    with TemporaryDirectory(prefix="laas-sharing-") as name:
+        site = Sharing(Path(name), hosts, rng)
+        for phase in ("empty", "four fifths"):
+            while phase != "empty" and site.used < FULL * site.capacity:
+                site.post()
+            seen = defaultdict(list)
+            for number in range(requests + 20):
+                while site.used > FULL * site.capacity:
+                    site.release()
+                ask = site.patch if number % 2 and site.slots else site.post
+                kind, status, spent = ask()
+                if number >= 20:  # the first ones fill caches
+                    seen[kind, status].append(spent)
+                    seen[kind, 0].append(spent)
+            for (kind, status), times in sorted(seen.items()):
+                times.sort()
+                figures = (sum(times) / len(times), share(times, 0.5), share(times, 0.99))
+                what = (phase, kind, str(status or "all"), str(len(times)))
+                rows.append((*what, *(f"{x:.1f}" for x in (*figures, times[-1]))))
+    return table(("hosts", "request", "answer", "number", "mean ms", "p50", "p99", "most"), rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.sharing", description=__doc__)
+    parser.add_argument("--hosts", type=int, choices=RADIX, default=11664)
+    parser.add_argument("--requests", type=int, default=400, help="in each phase (%(default)s)")
+    options = parser.parse_args()
+    load = os.getloadavg()[1]
+    print(
+        f"{options.hosts:,} shared hosts of {SLOTS} slots, SQLite, {os.cpu_count()} cores, "
+        f"load {load:.1f}:\n"
+    )
+    print(measure(options.hosts, options.requests))
+
+
+if __name__ == "__main__":
+    main()
