@@ -182,7 +182,7 @@ def _verdict(
     keys: KeyReading | None,
     args: argparse.Namespace,
 ) -> Verdict:
-    held, changing, generation = _steady(parts, record.id)
+    held, sharers, changing, generation = _steady(parts, record.id)
     allocations = [
         changing[allocation.id].new if allocation.id in changing else allocation
         for allocation in held
@@ -200,6 +200,7 @@ def _verdict(
         for text in verification.isolation_violations(record.topology, held)
         if text not in violations
     ]
+    violations += _slot_violations(record, held, sharers, changing, tables)
     ports = None
     if keys is not None and _is_of(record, keys):
         violations += _key_violations(parts, record, keys, args.subnet_manager)
@@ -260,6 +261,26 @@ def _verdict(
     return replace(verdict, walks=walked, unmanaged=walks.unmanaged)
 
 
+def _slot_violations(
+    record: FabricRecord,
+    held: list[Allocation],
+    sharers: list[Allocation],
+    changing: Mapping[str, Change],
+    rows: Mapping[int, bytes] | None,
+) -> list[str]:
+    tables = None
+    if rows is not None and _has(record, rows):
+        tables = verification.physical_tables(rows, record.inventory.lids)
+    places = {
+        id: [placed.slots for placed in (change.old, change.new) if placed.slots is not None]
+        for id, change in changing.items()
+        if change.new.slots is not None
+    }
+    return verification.slot_violations(
+        record.topology, record.inventory, held, sharers, tables, places
+    )
+
+
 def _unsettled(parts: Parts, fabric_id: str) -> str | None:
     """Why the switches may not run the recorded routes yet; None once a worker confirmed them."""
     desired = parts.store.fabric(fabric_id).routes_generation
@@ -269,8 +290,10 @@ def _unsettled(parts: Parts, fabric_id: str) -> str | None:
     return f"the routes of generation {desired} are not confirmed yet; verify again when they are"
 
 
-def _steady(parts: Parts, fabric_id: str) -> tuple[list[Allocation], dict[str, Change], int]:
-    """Placements, changes of placement by allocation id, and the generation of both.
+def _steady(
+    parts: Parts, fabric_id: str
+) -> tuple[list[Allocation], list[Allocation], dict[str, Change], int]:
+    """Placements, slots, changes of placement by allocation id, and the generation of all.
 
     Raises:
         Unavailable: the fabric changed during each of ``TRIES`` attempts.
@@ -280,7 +303,8 @@ def _steady(parts: Parts, fabric_id: str) -> tuple[list[Allocation], dict[str, C
         changing = _changing(parts, fabric_id)
         if parts.store.fabric(fabric_id).generation == generation:
             held = sorted(ledger.everybody(), key=lambda allocation: allocation.id)
-            return held, changing, generation
+            sharers = sorted(ledger.sharers(), key=lambda allocation: allocation.id)
+            return held, sharers, changing, generation
     raise Unavailable(f"fabric {fabric_id} changed each of {TRIES} times it was read; try again")
 
 

@@ -28,6 +28,7 @@ from laas_service.domain.verification.keys import (
 )
 from laas_service.domain.verification.shapes import shape_violations
 from laas_service.domain.verification.shared import withheld_violations
+from laas_service.domain.verification.slots import slot_violations
 from laas_service.domain.verification.walks import (
     Tables,
     Walks,
@@ -50,6 +51,7 @@ __all__ = [
     "physical_tables",
     "random_permutation",
     "shape_violations",
+    "slot_violations",
     "violations",
     "walk_violations",
 ]

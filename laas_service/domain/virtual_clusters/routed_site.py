@@ -138,7 +138,8 @@ class RoutedSite:
             spare = capacity - certain - mean
             if variance.any():
                 spare -= self._chance(variance)
-            return np.clip(spare // each, 0, size)
+            whole: Whole = np.clip(spare // each, 0, size)
+            return whole
         room = (capacity - certain - mean).astype(np.float64)
         # F * each + chance(variance + F * unit.variance) <= room, the smaller root of a square
         chance = self._quantile**2 * GRAIN

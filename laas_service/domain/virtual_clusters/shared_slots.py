@@ -50,6 +50,11 @@ class _Kept:
     site: RoutedSite
     held: dict[str, Allocation] = field(default_factory=dict)
 
+    @property
+    def detours(self) -> bool:
+        """Whether links of the part have failed, so that traffic takes others."""
+        return not self.site.routes.numbers.keys().isdisjoint(self.failed)
+
 
 class SharedSlots:
     """Places virtual clusters on the hosts that the allocation of a ledger shares.
@@ -181,7 +186,8 @@ def _catch_up(kept: _Kept, fabric: LedgerView) -> None:
     if len(kept.held) != len(wanted):
         for id, allocation in wanted.items():
             if id not in kept.held:
-                site.hold(_held(site.routes, allocation))
+                held = _held(site.routes, allocation)
+                site.hold(_with_detours(site, held) if kept.detours else held)
                 kept.held[id] = allocation
     down = fabric.failed_hosts | fabric.drained_hosts
     own = set(site.routes.hosts).intersection(down) if down else ()
@@ -195,6 +201,18 @@ def _held(routes: Routes, allocation: Allocation) -> Held:
     embedding = {routes.machine_of(host): units for host, units in slots.units}
     cluster = _cluster(allocation.id, slots.demand)
     return Held(cluster, embedding, _promised(routes, slots.promised))
+
+
+def _with_detours(site: RoutedSite, held: Held) -> Held:
+    """What a cluster is promised, and what it can put on links now that others have failed."""
+    now = site.promised(held.cluster, held.counts)
+    both = np.zeros((3, site.routes.count), dtype=np.int64)
+    for links, amounts in (held.promised, now):
+        both[:, links] = np.maximum(both[:, links], amounts)
+    both[:, :2] = 0  # no link
+    (links,) = np.nonzero(both.any(axis=0))
+    certain, mean, variance = both[:, links]
+    return held._replace(promised=Promised(links, (certain, mean, variance)))
 
 
 def _promised(routes: Routes, promises: tuple[Promise, ...]) -> Promised:

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Slots of shared hosts, and what links promise: recorded, and as the tables need it.
+
+From the records alone: no host gives more slots than it has, every virtual machine has one slot,
+and the promises of a link add up to no more than its bandwidth. From the tables: each tenant is
+promised what it can put on each link. That is the maximum flow over its pairs of hosts whose path
+crosses the link, where each virtual machine sends and receives at most its demand. Paths are walked
+over the cabling. Nothing of ``virtual_clusters`` is used.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import NormalDist
+
+from laas_service.domain.allocation import Allocation, Promise, SlotDemand, Slots
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.topology import Topology, link_name
+from laas_service.domain.verification.wires import Wires
+
+STEPS = 2**20
+"""Steps of 1 Gb/s in a ``Promise``."""
+
+NORMAL = NormalDist()
+NO_PLACES: Mapping[str, Sequence[Slots]] = {}
+
+
+def slot_violations(
+    topology: Topology,
+    inventory: Inventory,
+    allocations: Iterable[Allocation],
+    sharers: Iterable[Allocation],
+    tables: Mapping[int, Mapping[int, int]] | None = None,
+    places: Mapping[str, Sequence[Slots]] = NO_PLACES,
+) -> list[str]:
+    """All violations by allocations that have slots.
+
+    ``allocations`` are those that hold hosts. ``tables`` as for ``walk_violations``; without them
+    only the records are checked. ``places`` are, by id, the places of tenants whose virtual
+    machines move: what they hold must do for each of these.
+    """
+    parts = {held.id: held for held in allocations if held.sharing is not None}
+    inside: dict[str, list[Allocation]] = defaultdict(list)
+    broken = []
+    for sharer in sharers:
+        if sharer.slots is None or sharer.parent not in parts:
+            broken.append(f"slots: {sharer.id} has none of an allocation that shares its hosts")
+        else:
+            inside[sharer.parent].append(sharer)
+    wires = Wires(inventory, tables) if tables is not None else None
+    for id, held in sorted(inside.items()):
+        broken += _of_hosts(topology, parts[id], held, places)
+        broken += _of_links(topology, parts[id], held)
+        for sharer in held if wires is not None else ():
+            assert wires is not None
+            broken += _of_tables(topology, wires, sharer, places)
+    return broken
+
+
+def _of_hosts(
+    topology: Topology,
+    part: Allocation,
+    sharers: Iterable[Allocation],
+    places: Mapping[str, Sequence[Slots]],
+) -> Iterator[str]:
+    assert part.sharing is not None
+    hosts, used = set(part.hosts(topology)), Counter[int]()
+    for sharer in sharers:
+        assert sharer.slots is not None
+        placed = sorted(unit for _, units in sharer.slots.units for unit in units)
+        if sharer.id not in places and placed != list(range(sharer.slots.demand.slots)):
+            yield f"slots: {sharer.id} has virtual machines without exactly one slot"
+        for host, units in sharer.slots.units:
+            used[host] += len(units)
+            if host not in hosts:
+                yield f"slots: {sharer.id} has slots of host {host}, which {part.id} does not share"
+    for host, count in sorted(used.items()):
+        if count > part.sharing.slots:
+            yield f"slots: host {host} gives {count} of {part.sharing.slots} slots"
+
+
+def _of_links(topology: Topology, part: Allocation, sharers: Iterable[Allocation]) -> Iterator[str]:
+    assert part.sharing is not None
+    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for sharer in sharers:
+        assert sharer.slots is not None
+        for link, *amounts in sharer.slots.promised:
+            sums[link] = [a + b for a, b in zip(sums[link], amounts, strict=True)]
+    quantile = NORMAL.inv_cdf(1 - part.sharing.risk)
+    for link, (certain, mean, variance) in sorted(sums.items()):
+        needed = (certain + mean) / STEPS + quantile * math.sqrt(variance / STEPS)
+        if needed > part.sharing.bandwidth * (1 + 1e-9):
+            yield (
+                f"slots: {_named(topology, link)} promises {needed:.3f} of "
+                f"{part.sharing.bandwidth:g} Gb/s"
+            )
+
+
+def _of_tables(
+    topology: Topology, wires: Wires, sharer: Allocation, places: Mapping[str, Sequence[Slots]]
+) -> Iterator[str]:
+    assert sharer.slots is not None
+    promised = {promise.link: promise for promise in sharer.slots.promised}
+    for place in places.get(sharer.id, (sharer.slots,)):
+        counts, pairs = place.counts, defaultdict[int, list[tuple[int, int]]](list)
+        ports = {e.host: e for e in wires.endpoints.values() if e.host in counts}
+        for source in counts:
+            for target in counts:
+                if source == target:
+                    continue
+                path, why = wires.walk(ports[source].at.guid, ports[target].guid)
+                if why is not None:
+                    yield f"slots: {sharer.id}: host {source} to {target}: {why}"
+                for cable, up in path:
+                    if cable.link is not None:
+                        number = 2 * topology.tree.link_id(cable.link) + (not up)
+                        pairs[number].append((source, target))
+        loads = {link: most_traffic(counts, crossing) for link, crossing in pairs.items()}
+        own = topology.tree.leaf_links + topology.tree.spine_links
+        for host, units in counts.items():
+            beyond = min(units, sum(counts.values()) - units)
+            loads |= {2 * (own + host): beyond, 2 * (own + host) + 1: beyond}
+        for link, load in sorted(loads.items()):
+            given = promised.get(link, Promise(link, 0, 0, 0))
+            if short := _short(place.demand, load, given):
+                yield f"slots: {sharer.id} can put {short} on {_named(topology, link)}"
+
+
+def _short(demand: SlotDemand, load: int, given: Promise) -> str:
+    """What a load needs, if it is more than is given; else empty."""
+    mean, deviation = demand.bandwidth, demand.deviation
+    if not deviation:
+        if load * mean * STEPS <= given.certain + 1e-6:
+            return ""
+        return f"{load * mean:g} Gb/s, and is promised {given.certain / STEPS:g},"
+    positive = mean * NORMAL.cdf(mean / deviation) + deviation * NORMAL.pdf(mean / deviation)
+    enough = load * positive * STEPS <= given.mean + 1e-6
+    if enough and load * deviation**2 * STEPS <= given.variance + 1e-6:
+        return ""
+    return f"{load} demands of {mean:g} +- {deviation:g} Gb/s, and is promised less,"
+
+
+def most_traffic(counts: Mapping[int, int], pairs: Sequence[tuple[int, int]]) -> int:
+    """The maximum flow from senders to receivers over some pairs, each with its units.
+
+    Takes one unit more as long as there is a path for it, by way of what was sent before.
+    """
+    sent, received = Counter[int](), Counter[int]()
+    flow = Counter[tuple[int, int]]()
+    targets: dict[int, list[int]] = defaultdict(list)
+    for source, target in pairs:
+        targets[source].append(target)
+    while True:
+        before: dict[tuple[str, int], tuple[str, int]] = {}
+        waiting = [("from", s) for s in targets if sent[s] < counts[s]]
+        seen, end = set(waiting), None
+        for kind, host in waiting:
+            if kind == "from":
+                following = [("to", target) for target in targets[host]]
+            elif received[host] < counts[host]:
+                end = (kind, host)
+                break
+            else:
+                following = [("from", s) for s in targets if flow[s, host]]
+            for node in following:
+                if node not in seen:
+                    seen.add(node)
+                    before[node] = (kind, host)
+                    waiting.append(node)
+        if end is None:
+            return sent.total()
+        received[end[1]] += 1
+        node = end
+        while node in before:
+            previous = before[node]
+            if node[0] == "to":
+                flow[previous[1], node[1]] += 1
+            else:
+                flow[node[1], previous[1]] -= 1
+            node = previous
+        sent[node[1]] += 1
+
+
+def _named(topology: Topology, number: int) -> str:
+    link, down = divmod(number, 2)
+    cables = topology.tree.leaf_links + topology.tree.spine_links
+    if link >= cables:
+        return f"the link {'to' if down else 'from'} host {link - cables}"
+    return f"link {link_name(topology.tree.link_at(link))} {'down' if down else 'up'}"
