@@ -35,6 +35,8 @@ os_compute_api:servers:allow_all_filters"
 LAAS_PLACEMENT_RIGHTS="
 placement:resource_providers:list
 placement:resource_providers:allocations:list
+placement:resource_providers:aggregates:list
+placement:resource_providers:aggregates:update
 placement:allocations:list
 placement:allocation_candidates:list"
 
@@ -71,11 +73,16 @@ function configure_laas {
     configure_keystone_authtoken_middleware "$LAAS_CONF" "$LAAS_USER"
     iniset "$LAAS_CONF" keystone_authtoken service_token_roles_required True
 
-    local section
-    for section in nova placement; do
-        configure_keystoneauth "$LAAS_CONF" "$LAAS_USER" $section
-        iniset "$LAAS_CONF" $section valid_interfaces public
-        iniset "$LAAS_CONF" $section region_name "$REGION_NAME"
+    local section sections="nova placement"
+    if is_service_enabled ir-api; then
+        sections+=" ironic"
+        # Ironic shows all nodes to the role service of the service project.
+        iniset "$IRONIC_CONF_FILE" DEFAULT rbac_service_role_elevated_access True
+    fi
+    for section in $sections; do
+        configure_keystoneauth "$LAAS_CONF" "$LAAS_USER" "$section"
+        iniset "$LAAS_CONF" "$section" valid_interfaces public
+        iniset "$LAAS_CONF" "$section" region_name "$REGION_NAME"
     done
     iniset "$LAAS_CONF" compute kind nova
     iniset "$LAAS_CONF" compute pool "$LAAS_POOL"
@@ -281,16 +288,22 @@ function create_laas_fabric {
     local dump=$LAAS_STATE_DIR/$LAAS_FABRIC.ibnetdiscover
     "$LAAS_BIN_DIR/laas-manage" fabric generate "$LAAS_XGFT" --output "$dump"
 
-    local found computes=() generated=() leftover=() pooled=() host i
+    local found nodes computes=() services=() generated=() leftover=() pooled=() host i
     found=$(openstack --os-cloud devstack-admin compute service list \
         --service nova-compute -f value -c Host | sort -V)
-    read -r -d '' -a computes <<<"$found" || true
+    read -r -d '' -a services <<<"$found" || true
+    computes=("${services[@]}")
+    if is_service_enabled ir-api; then
+        # The hosts are Ironic's nodes; the worker puts them into the pool.
+        nodes=$(openstack --os-cloud devstack-system-admin baremetal node list -f value -c Name | sort -V)
+        read -r -d '' -a computes <<<"$nodes" || true
+    fi
     found=$(grep -o '"[^" ]* mlx5_0"' "$dump" | tr -d '"' | cut -d ' ' -f 1 | sort -Vu)
     read -r -d '' -a generated <<<"$found" || true
     for i in "${!generated[@]}"; do
         if ((i < ${#computes[@]})); then
             sed -i "s/\"${generated[i]} mlx5_0\"/\"${computes[i]} mlx5_0\"/" "$dump"
-            pooled+=("${computes[i]}")
+            is_service_enabled ir-api || pooled+=("${computes[i]}")
         else
             leftover+=(--exclude "${generated[i]}")
         fi
@@ -302,7 +315,7 @@ function create_laas_fabric {
     for host in "${pooled[@]}"; do
         [[ $found == *" $host "* ]] || _laas_aggregate add host "$LAAS_POOL" "$host"
     done
-    for host in "${computes[@]}"; do
+    for host in "${services[@]}"; do
         openstack --os-cloud devstack-admin compute service set --enable "$host" nova-compute
     done
 }

@@ -13,6 +13,7 @@ DATA_DIR=$TOP/data
 NOVA_CONF_DIR=$TOP/etc/nova
 NOVA_CONF=$NOVA_CONF_DIR/nova.conf
 NOVA_BIN_DIR=$BIN
+IRONIC_CONF_FILE=$TOP/etc/ironic.conf
 PLACEMENT_CONF_DIR=$TOP/etc/placement
 TEMPEST_CONFIG=$TOP/etc/tempest.conf
 LAAS_CONF_DIR=$TOP/etc/laas
@@ -200,6 +201,7 @@ function openstack {
         "compute service set --enable"*) : ;;
         "aggregate remove host"*) sed -i "/^$name$/d" "$CLOUD/aggregates/$6" ;;
         "aggregate delete"*) [[ ! -s $CLOUD/aggregates/$name ]] && rm "$CLOUD/aggregates/$name" ;;
+        "baremetal node list"*) printf '%s\n' node-1 node-0 node-10 ;;
         "compute service list"*) printf '%s\n' stack1 stack2 stack10 stack3 ;;
         "service delete"*) rm "$CLOUD/service $name" "$CLOUD"/endpoint\ "$name"* ;;
         "user delete"*) rm "$CLOUD/user $name" "$CLOUD"/assignment\ *" $name "* ;;

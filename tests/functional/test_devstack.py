@@ -36,7 +36,7 @@ STUBS = Path(__file__).with_name("devstack_stubs.sh")
 SERVICES = "n-api,n-sch,key,rabbit,mysql,tempest"
 WITH_AGENT = f"{SERVICES},laas-opensm-agent"
 AGENT_CONF = "laas-opensm-agent.conf"
-SECTIONS = ("keystone_authtoken", "nova", "placement", "laas")
+SECTIONS = ("keystone_authtoken", "nova", "placement", "ironic", "laas")
 STACK = ["stack install", "stack post-config", "stack extra", "stack test-config"]
 DEFAULTS = [
     *("ComputeFilter", "ComputeCapabilitiesFilter", "ImagePropertiesFilter"),
@@ -302,6 +302,20 @@ def test_the_sample_fabric_has_novas_hosts_and_leaves_the_rest_out(machine):
     assert "aggregates/laas-pool" in machine.cloud()
     marks = "filter_tenant_id=laas-nobody --property laas:pool=true laas-pool"
     assert any(marks in call for call in machine.calls("openstack"))
+
+
+def test_with_ironic_the_hosts_are_its_nodes(machine):
+    machine.run("stack post-config", "stack extra", services=f"{SERVICES},ir-api,ir-cond")
+    conf = configured(machine)
+    assert conf.compute.kind == "nova"
+    assert conf.ironic.region_name == "RegionOne"
+    [fabric] = Parts(conf).store.fabrics()
+    assert {"node-0", "node-1", "node-10"} <= set(fabric.inventory.host_names)
+    ironic = (machine.top / "etc" / "ironic.conf").read_text()
+    assert "rbac_service_role_elevated_access = True" in ironic
+    assert not (machine.top / "cloud" / "aggregates" / "laas-pool").read_text(), "the worker does"
+    enabled = [call for call in machine.calls("openstack") if "--enable" in call]
+    assert len(enabled) == 4
 
 
 def test_hosts_are_mapped_and_pooled_before_they_are_enabled(machine):
