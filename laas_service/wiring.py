@@ -50,7 +50,7 @@ from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.projects import NoProjects, Projects
-from laas_service.app.ports.subnet_manager import RecordedSwitches, Switches
+from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
 from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import Limits
@@ -259,18 +259,27 @@ class Parts:
     def subnet_manager(self) -> AgentSubnetManager | LocalSubnetManager | UfmSubnetManager:
         options = self._conf.opensm
         if options.reached_by == "agent":
-            return AgentSubnetManager(
-                self._agents,
-                seconds=options.agent_lease_seconds,
-                patience=options.patience,
-                wake=lambda: self.waker(),
-            )
+            return self._agent_switches
         if options.reached_by == "ufm":
-            files = self._files_and_opensm if _names_a_reader(self._conf) else None
+            files: SubnetManager | None = None
+            if self._conf.ufm.agent:
+                files = self._agent_switches
+            elif _names_a_reader(self._conf):
+                files = self._files_and_opensm
             return UfmSubnetManager(
                 self.ufm, _ufm_rules(self._conf), self.store, SqlUfmMemory(self._engine), files
             )
         return self._files_and_opensm
+
+    @property
+    def _agent_switches(self) -> AgentSubnetManager:
+        options = self._conf.opensm
+        return AgentSubnetManager(
+            self._agents,
+            seconds=options.agent_lease_seconds,
+            patience=options.patience,
+            wake=lambda: self.waker(),
+        )
 
     @cached_property
     def ufm(self) -> UfmRest:
@@ -358,9 +367,10 @@ class Parts:
 
     def _agent_registry(self, wake: Callable[[], None]) -> AgentRegistry | None:
         options = self._conf.opensm
-        if options.reached_by != "agent":
+        beside_ufm = options.reached_by == "ufm" and self._conf.ufm.agent
+        if options.reached_by != "agent" and not beside_ufm:
             return None
-        if options.enforcement != "file":
+        if options.enforcement != "file" and not beside_ufm:
             raise InvalidInput(
                 "[opensm] enforcement", options.enforcement, "agents read back; that needs 'file'"
             )
@@ -520,7 +530,11 @@ class Parts:
         """
         options = self._conf.opensm
         opensm = _opensm(self._conf)
-        if opensm is None or not (opensm.dump_command or opensm.dump_file):
+        beside_ufm = options.reached_by == "ufm"
+        if beside_ufm:
+            opensm = opensm or OpenSm(timeout=options.timeout)
+            _check_reads_nothing(options)
+        elif opensm is None or not (opensm.dump_command or opensm.dump_file):
             raise InvalidInput(
                 "[opensm] dump_command", [], "an agent needs it, or dump_file, to read tables back"
             )
@@ -536,6 +550,8 @@ class Parts:
             opensm,
             keep=options.keep,
             timeout=self._conf.worker.apply_timeout,
+            enforcement=options.enforcement if beside_ufm else "file",
+            reads_back=not beside_ufm,
         )
         agent = OpenSmAgent(service, supervisor, interval=options.agent_poll_interval)
         agent.busy = self.collector.busy
@@ -757,6 +773,7 @@ def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
     """Settings of files for an agent's OpenSM; the agent keeps them in the same directory."""
     return render.Settings(
         str(Path(options.directory).absolute() / fabric / "current"),
+        options.enforcement,
         multicast=options.multicast,
         services=tuple(sorted(_guid(text) for text in options.services)),
         one_rule_per_group=options.one_rule_per_group,
@@ -784,7 +801,17 @@ def _ufm_rules(conf: cfg.ConfigOpts) -> UfmRules:
         options.multicast,
         conf.ufm.ports_interval,
         conf.ufm.mark_unhealthy,
+        options.enforcement == "chains",
     )
+
+
+def _check_reads_nothing(options: cfg.ConfigOpts.GroupAttr) -> None:
+    """Return if an agent beside UFM would read nothing from switches. Raises: InvalidInput."""
+    readers = ("dump_command", "blocks_command", "links_command", "keys_command", "dump_file")
+    for name in (*readers, "counters_command", "log_file"):
+        if options[name]:
+            fix = "leave it unset beside UFM: its manager computes tables that no set has"
+            raise InvalidInput(f"[opensm] {name}", str(options[name]), fix)
 
 
 _DEFAULTS = (cfg.Locations.opt_default, cfg.Locations.set_default)

@@ -73,7 +73,9 @@ class OpenSmDriver:
     Without ``opensm``, a site loads the files by hand: nothing is signalled or read back, and
     an undamaged current set counts as applied. ``keep`` is how many older sets stay; the tables
     in the switches are compared with them, too. ``site`` holds without ``opensm``, which has its
-    own.
+    own. Sets that are fetched have to switch ``enforcement`` on. With ``reads_back`` False the
+    tables are the manager's own affair: an undamaged current set counts as applied as soon as
+    ``opensm`` was signalled for it.
     """
 
     def __init__(
@@ -84,7 +86,10 @@ class OpenSmDriver:
         *,
         keep: int = 3,
         site: SiteSettings | None = None,
+        enforcement: str = "file",
+        reads_back: bool = True,
     ) -> None:
+        self._enforcement, self._reads_back = enforcement, reads_back
         self._site = opensm.site if opensm is not None else site
         self._root, self._fabric, self._opensm, self._keep = root, fabric, opensm, keep
         self._home = root / fabric
@@ -147,6 +152,7 @@ class OpenSmDriver:
             self._sets.known_tables(),
             self._switches(),
             self._wrong_lids if self._pins else fetch.never_read,
+            self._enforcement,
         )
 
     @property
@@ -166,7 +172,7 @@ class OpenSmDriver:
 
     def _switches(self) -> Mapping[int, bytes]:
         """GUIDs of the switches that were seen last; empty if they cannot be read."""
-        if not self._rows and self._opensm is not None:
+        if not self._rows and self._opensm is not None and self._reads_back:
             try:
                 self._rows = self._opensm.tables()
             except (Unavailable, OSError) as error:
@@ -279,12 +285,7 @@ class OpenSmDriver:
         else:
             observation = Observation(published=current.generation, published_stamp=current.stamp)
         if self._opensm is None:
-            return replace(
-                observation,
-                matches=observation.published,
-                stamp=observation.published_stamp,
-                current=current is not None,
-            )
+            return _taken_as_read(observation)
         try:
             process = self._opensm.process()
         except Unavailable as error:
@@ -303,6 +304,8 @@ class OpenSmDriver:
             swept_badly = observation.sweep.ended and observation.sweep.problem is not None
             if current is None:
                 return observation
+            if not self._reads_back:
+                return _taken_as_read(observation)
             self._serving = current
             links = self._last(current) if reuse_ports else None
             links = links or self._look(current)
@@ -340,7 +343,9 @@ class OpenSmDriver:
         opensm, note = self._opensm, self.note
         try:
             current = self.current
-            if opensm is None or current is None or opensm.role().stands_by:
+            if opensm is None or current is None or not self._reads_back:
+                return True
+            if opensm.role().stands_by:
                 return True
             opensm.process()
             if not opensm.sweep(note.mark).ended:
@@ -525,6 +530,16 @@ def _with_running(observation: Observation, reading: KeyReading) -> Observation:
     """Add the master, unless it does not answer."""
     master = reading.master.master if reading.master is not None else None
     return replace(observation, running=replace(observation.running, master=master))
+
+
+def _taken_as_read(observation: Observation) -> Observation:
+    """The observation as if the switches had what the current set, if there is one, asks for."""
+    return replace(
+        observation,
+        matches=observation.published,
+        stamp=observation.published_stamp,
+        current=observation.published is not None,
+    )
 
 
 def _with_reading(observation: Observation, links: Comparison | None) -> Observation:

@@ -77,13 +77,15 @@ def fetch_set(
     known: Mapping[bytes, parse.SwitchTable] | None = None,
     switches: Collection[int] = (),
     wrong_lids: WrongLids = never_read,
+    enforcement: str = "file",
 ) -> Path:
     """Make the source's set current if it passes all checks; the directory of the set.
 
     Does nothing if the set is current and undamaged. Only files that the current set lacks are
     fetched, and of ``lfts`` only such tables. If ``wrong_lids`` gives a reason, a set without port
     GUIDs becomes current with them (``assemble``). ``keep`` is described at
-    ``fileset.make_current``; ``known`` and ``switches`` are described at ``validate.check``.
+    ``fileset.make_current``; ``known``, ``switches`` and ``enforcement`` are described at
+    ``validate.check``.
 
     Raises:
         InvalidFile, Conflict: the set failed a check of ``validate`` or
@@ -109,7 +111,7 @@ def fetch_set(
         draft = fileset.draft(home)
         try:
             _fetch_files(source, description, draft, link, local)
-            validate.check(draft, manifest, home / "current", known, switches)
+            validate.check(draft, manifest, home / "current", known, switches, enforcement)
             fileset.check_follows(current, manifest, home)
             if bare and (reason := _reason_to_name(draft, manifest, wrong_lids)) is not None:
                 LOG.warning("the tables of %s get port GUIDs: %s", fabric, reason)

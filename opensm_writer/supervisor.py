@@ -38,7 +38,8 @@ class Supervisor:
     """One fabric's sets and OpenSM, beside an agent; remembers reloads and restarts.
 
     ``timeout`` is how many seconds OpenSM has to read a set before this counts against it and
-    it is signalled once more. ``keep`` is how many older sets stay.
+    it is signalled once more. ``keep`` is how many older sets stay. ``enforcement`` and
+    ``reads_back`` are described at ``OpenSmDriver``.
     """
 
     def __init__(
@@ -49,9 +50,18 @@ class Supervisor:
         *,
         keep: int = 3,
         timeout: float = 120,
+        enforcement: str = "file",
+        reads_back: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._driver = OpenSmDriver(root.absolute(), fabric, opensm, keep=keep)
+        self._driver = OpenSmDriver(
+            root.absolute(),
+            fabric,
+            opensm,
+            keep=keep,
+            enforcement=enforcement,
+            reads_back=reads_back,
+        )
         self._timeout, self._clock = timeout, clock
         self._note = self._driver.note
         self._reloaded_at = clock()  # or when this object was made

@@ -118,19 +118,21 @@ def check(
     home: Path,
     known: Mapping[bytes, parse.SwitchTable] | None = None,
     switches: Collection[int] = (),
+    enforcement: str = "file",
 ) -> tuple[parse.SwitchTable, ...]:
     """Check a set; its tables in the order of the file.
 
     ``home`` is the directory from which OpenSM will read the set. ``known`` is described at
     ``parse.switch_tables``. ``switches`` are GUIDs of the switches in the fabric, empty if they
-    are not known; a set that has none of them is for another fabric.
+    are not known; a set that has none of them is for another fabric. ``enforcement`` is what the
+    set has to switch on.
 
     Raises:
         InvalidFile: names the file and, if a line is wrong, the line.
     """
     _check_files(directory, manifest)
     try:
-        return _check(_Texts(directory), manifest, home, known or {}, switches)
+        return _check(_Texts(directory), manifest, home, known or {}, switches, enforcement)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidFile(directory.name, 1, f"a file cannot be parsed: {error!r}") from error
 
@@ -165,7 +167,10 @@ def _check(
     home: Path,
     known: Mapping[bytes, parse.SwitchTable],
     switches: Collection[int],
+    enforcement: str,
 ) -> tuple[parse.SwitchTable, ...]:
+    if enforcement == "chains" and manifest.chains != INCLUDED:
+        raise _wrong(f"it has no routing chains: {_shown(manifest.chains)}")
     lids = parse.guid2lid(texts["guid2lid"], "guid2lid")
     if not all(1 <= lid <= MAX_LID for lid in lids.values()):
         raise InvalidFile("guid2lid", 1, f"LIDs lie in 1..{MAX_LID:#x}")
@@ -180,7 +185,7 @@ def _check(
         raise InvalidFile("lfts", 1, "none of its switches is in this fabric")
     tables = tuple(by_guid.values())
     _check_index(texts["guid_index.json"], lids)
-    _check_fragment(texts["opensm.conf"], manifest, home)
+    _check_fragment(texts["opensm.conf"], manifest, home, enforcement)
     if manifest.chains == INCLUDED:
         _check_chains(texts, manifest, home)
     _check_tenants(texts["partitions.conf"], home, manifest, lids, tables)
@@ -213,11 +218,11 @@ def _check_cabling(text: str, lids: Mapping[int, int], switches: Collection[int]
                 raise InvalidFile("cabling", number, f"{guid:#018x} contradicts the tables")
 
 
-def _check_fragment(text: str, manifest: Manifest, home: Path) -> None:
+def _check_fragment(text: str, manifest: Manifest, home: Path, enforcement: str) -> None:
     """Check that the fragment equals, byte for byte, one that is rendered here."""
     chains = manifest.chains == INCLUDED
     accepted = [
-        "".join(render.fragment(render.Settings(str(home), "file", multicast), chains=chains))
+        "".join(render.fragment(render.Settings(str(home), enforcement, multicast), chains=chains))
         for multicast in (False, True)
     ]
     if text in accepted:
@@ -230,7 +235,7 @@ def _check_fragment(text: str, manifest: Manifest, home: Path) -> None:
         "opensm.conf",
         line,
         f"{_shown(fetched)} is not {expected!r}; [opensm] directory must be the same for the "
-        "service and the agent, and enforcement must be file",
+        f"service and the agent, and enforcement must be {enforcement}",
     )
 
 

@@ -27,8 +27,8 @@ active agent. 'directory' and the options of OpenSM below then apply on OpenSM's
 
 Set 'ufm' for the API and the workers if UFM runs the subnet manager. UFM's answer confirms
 partitions then, not forwarding tables. Set pkeys to a range that no other writer uses: whatever
-else is in it is removed. Files are written if 'directory' or 'enforcement' is set; leave the
-commands below unset.
+else is in it is removed. Files are written if 'directory' or 'enforcement' is set, or fetched by
+laas-opensm-agent with [ufm] agent; leave the commands below unset.
 """,
     ),
     cfg.FloatOpt(

@@ -86,6 +86,17 @@ well below [faults] reading_lifetime.
 """,
     ),
     cfg.BoolOpt(
+        "agent",
+        default=False,
+        help="""
+Have laas-opensm-agent on UFM's machine take the files of routes, in place of a worker.
+
+Set it for the API and the workers if the workers cannot write where UFM's subnet manager reads. A
+generation is then confirmed only while the active agent reports that its files are current and
+whole. The agent has reached_by = ufm, too, and the same [opensm] directory and enforcement.
+""",
+    ),
+    cfg.BoolOpt(
         "mark_unhealthy",
         default=False,
         help="""

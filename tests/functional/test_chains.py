@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -34,6 +35,14 @@ REQUESTS = 200
 
 DUMPS = ("lassen-edr-2019", "dgx-ndr-2025", "lab4sw-2023")
 """All folders' fabrics with cables; the import refuses the others, which have none."""
+
+ROOMY = ("lassen-edr-2019", "dgx-ndr-2025")
+"""Those of them that have room for two tenants with links; the laboratory has four switches."""
+
+GROUPS, TOPOS, CHAINS = "port_groups.conf", "topologies.conf", "chains.conf"
+
+Break = Callable[[dict[str, str], str, str], None]
+"""Changes the files of a set in one place; the ids are those of two tenants."""
 
 ISOLATING = sorted(name for name, policy in POLICIES.items() if policy.isolating)
 
@@ -166,6 +175,93 @@ def test_every_history_on_a_real_fabric_keeps_the_tenants_apart(name):
     for plane in planes(fabric.topology):
         seen = History(fabric.topology, fabric.inventory, plane, 24).run(REQUESTS)
         assert seen["judged"] + seen["beyond the limit"] > REQUESTS
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ROOMY)
+def test_ten_ways_to_break_the_chains_of_a_real_fabric_are_caught(name):
+    """Each changes one thing of a tenant that the dump's fabric holds beside another one."""
+    path = SHARED / "fabrics" / f"{name}.ibnetdiscover.txt"
+    fabric = recover(ibnetdiscover.parse(path.read_text(), path.name), Selection())
+    topology, ledger = fabric.topology, Ledger(fabric.topology)
+    size = min(topology.hosts // 3, 2 * topology.slots)
+    for id in ("one", "two"):
+        admit(POLICIES["jigsaw"](), ledger, Request(id, max(size, topology.slots + 1)))
+    tenants = tuple(TenantRoute(a, 0x100 + n) for n, a in enumerate(ledger.allocations.values()))
+    linked = [t.allocation.id for t in tenants if any(t.allocation.links(topology))]
+    site = FabricState("site", 1, topology, fabric.inventory, tenants)
+    good = chain_texts(site)
+    record = list(ledger.allocations.values())
+    assert judged(site, good, record).violations == []
+    for way, change in BREAKS.items():
+        files = dict(good)
+        change(files, *linked)
+        assert files != good, way
+        assert judged(site, files, record).violations != [], way
+
+
+def _group(files: dict[str, str], name: str) -> re.Match[str]:
+    found = re.search(rf"port-group\nname: {name}\n(.*\n)*?end-port-group\n", files[GROUPS])
+    assert found is not None
+    return found
+
+
+def _in_group(old: str, new: str, kind: str = "-sw") -> Break:
+    """Replace the first match of a pattern in a group of the first tenant."""
+
+    def change(files: dict[str, str], one: str, two: str) -> None:
+        group = _group(files, f"laas-{one}{kind}")
+        text = re.sub(old, new, group[0], count=1)
+        files[GROUPS] = files[GROUPS].replace(group[0], text)
+
+    return change
+
+
+def _with_ports_of_the_other(files: dict[str, str], one: str, two: str) -> None:
+    """A rule of the other tenant's switches stands in the first one's group, too."""
+    rule = re.findall("port-guid: .*\n", _group(files, f"laas-{two}-sw")[0])[-1]
+    group = _group(files, f"laas-{one}-sw")[0]
+    files[GROUPS] = files[GROUPS].replace(
+        group, group.replace("end-port-group", f"{rule}end-port-group")
+    )
+
+
+def _with_an_adapter_of_the_other(files: dict[str, str], one: str, two: str) -> None:
+    theirs = re.findall("0x[0-9a-f]{16}", _group(files, f"laas-{two}-hca")[0])[0]
+    group = _group(files, f"laas-{one}-hca")[0]
+    files[GROUPS] = files[GROUPS].replace(
+        group, group.replace("port-guid: ", f"port-guid: {theirs}, ", 1)
+    )
+
+
+def _in(name: str, old: str, new: str) -> Break:
+    def change(files: dict[str, str], one: str, two: str) -> None:
+        given = {"one": re.escape(one), "two": two}
+        files[name] = re.sub(old.format(**given), new.format(**given), files[name], count=1)
+
+    return change
+
+
+def _with_roots_of_the_other(files: dict[str, str], one: str, two: str) -> None:
+    files[f"engines/{one}.roots"] = files[f"engines/{two}.cn"]
+
+
+def _without_the_end_nodes(files: dict[str, str], one: str, two: str) -> None:
+    del files[f"engines/{one}.cn"]
+
+
+BREAKS: dict[str, Break] = {
+    "ports of the other tenant": _with_ports_of_the_other,
+    "a switch with all of its ports": _in_group(r"(0x[0-9a-f]{16})@[\d/]+", r"\1"),
+    "one end of a cable": _in_group(r"@(\d+)/", "@"),
+    "another port of a switch": _in_group(r"@(\d+)", "@254"),
+    "an adapter of the other tenant": _with_an_adapter_of_the_other,
+    "an adapter left out": _in_group("port-guid: 0x[0-9a-f]{16}, ", "port-guid: ", "-hca"),
+    "the other tenant's topology": _in(TOPOS, "sw-grp: laas-{one}-sw", "sw-grp: laas-{two}-sw"),
+    "a step over the whole fabric": _in(CHAINS, "topology: 1\n", "topology: 0\n"),
+    "roots that are no switches": _with_roots_of_the_other,
+    "end nodes that are missing": _without_the_end_nodes,
+}
 
 
 @needs_shared

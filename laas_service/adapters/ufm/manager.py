@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from laas_service.adapters.ufm import port_states
 from laas_service.adapters.ufm.memory import Membership, Memory, Request
 from laas_service.adapters.ufm.rest import GUIDS_A_CALL, TENANTS, Member, UfmPartitions, UfmRest
+from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import FabricRecord, Observation
 from laas_service.domain.errors import Conflict, InvalidInput, LaasError
 from laas_service.domain.faults.counters import SwitchCounters
@@ -24,8 +25,7 @@ from laas_service.domain.faults.reading import FabricReading, UnhealthyPort
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState, Span
-from opensm_writer.desired import guid_text, partitions, with_virtual_ports
-from opensm_writer.local import LocalSubnetManager
+from opensm_writer.desired import chains, guid_text, partitions, with_virtual_ports
 
 LOG = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class UfmRules:
 
     ``pkeys`` are the keys that nobody else gives to ports; whatever else is in them is removed.
     The ports are read every ``ports_interval`` seconds, and links in quarantine are marked
-    unhealthy if ``mark_unhealthy``.
+    unhealthy if ``mark_unhealthy``. ``chains`` says that UFM's manager routes by routing chains.
     """
 
     fabric: str
@@ -103,10 +103,13 @@ class UfmRules:
     ip_over_ib: bool = False
     ports_interval: float = 10.0
     mark_unhealthy: bool = False
+    chains: bool = False
 
 
 class UfmSubnetManager:
     """The partitions of one fabric in UFM; ``files`` are for its subnet manager, None: no files.
+
+    ``files`` writes them, or has an agent on UFM's machine do so.
 
     A generation is confirmed if UFM's own answer lists exactly the tenants' ports in our keys,
     UFM has ended every request that would change that, and the files of the generation are
@@ -127,7 +130,7 @@ class UfmSubnetManager:
         rules: UfmRules,
         recorded: Recorded,
         memory: Memory,
-        files: LocalSubnetManager | None = None,
+        files: SubnetManager | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -145,13 +148,16 @@ class UfmSubnetManager:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``.
 
         Raises:
-            Conflict, LimitExceeded: see ``opensm_writer.publish.publish_set``; Conflict also if
+            Conflict, LimitExceeded: see ``opensm_writer.publish.publish_set``; LimitExceeded with
+                an agent, too, if routing chains cannot hold the tenants; Conflict also if
                 a newer generation is recorded, or a tenant has a key outside of ours.
             Unavailable: UFM fails; what is changed stays, and another try changes the rest.
         """
         self._check_fabric(state.fabric)
         self._check_newest(state.fabric, state.generation)
         wanted = self._routes(state)
+        if self._rules.chains:
+            chains(state)  # refuses what an agent could not be told
         spent = dict(self._files.publish(state)) if self._files is not None else {}
         begun = self._clock()
         self._published = wanted
