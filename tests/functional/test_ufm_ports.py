@@ -372,17 +372,19 @@ def test_a_link_that_goes_down_while_it_is_marked_stays_in_quarantine(marking):
 
 
 def test_marks_are_taken_back_when_the_option_is_switched_off(marking):
-    site, (link, cable) = marking, marking.cable()
+    site, (link, cable), (other, far) = marking, marking.cable(), marking.cable(9)
+    theirs = name(far.lower)
     site.round()
+    site.ufm.hold_unhealthy(theirs)
     flap(site, cable)
     site.rounds(3)
-    assert marks(site)
+    assert marks(site) == {theirs, *map(name, (far.upper, cable.lower, cable.upper))}
     site.restart(mark_unhealthy=False)
     site.round()
-    assert marks(site) == set()
+    assert marks(site) == {theirs}, "an operator's"
     site.rounds(2)
     assert site.port._memory.marked("f") == frozenset()
-    assert site.failed == {link}
+    assert site.failed == {link, other}
 
 
 def test_a_refused_mark_is_told_and_tried_again_by_the_next_process(marking, caplog):
