@@ -12,6 +12,7 @@ from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
     MoveProgress,
+    MoveStage,
     Observed,
     Occupant,
     ServerLoad,
@@ -58,6 +59,8 @@ class FakeCompute:
         self.servers: dict[str, str] = {}  # host -> project
         self.moving: dict[str, str] = {}  # host of a server that migrates -> where it goes
         self.slow = False  # migrations begin, and do not end
+        self.halted: set[str] = set()  # hosts whose server was stopped for a move
+        self.idle: set[str] = set()  # hosts whose server its owner has stopped
         self.broken: set[str] = set()  # hosts whose servers cannot be migrated
         self.limits: dict[str, int] = {}  # project -> servers it may run
         self.hosts: dict[str, ComputeHost] | None = None  # what ``look`` shows; None: nothing
@@ -98,6 +101,8 @@ class FakeCompute:
         """A server goes in two calls: it migrates, then it is confirmed."""
         self.faults.begin("move_servers", moves)
         arrived, under_way, stuck = list[str](), list[str](), list[str]()
+        if moves.stage is not MoveStage.MOVE:
+            return self._at_stage(moves)
         for host, target in sorted(moves.targets.items()):
             if self.moving.get(target) == host:
                 del self.moving[target]  # the change has turned back
@@ -108,6 +113,9 @@ class FakeCompute:
             elif self.moving.get(host) == target:
                 del self.moving[host]
                 self.servers[target] = self.servers.pop(host)
+                for still in (self.halted, self.idle):
+                    if host in still:
+                        still.symmetric_difference_update({host, target})
                 arrived.append(f"{host} to {target}")
             elif host in self.broken or target in {*self.servers, *self.moving.values()}:
                 stuck.append(f"server on {host}")
@@ -118,6 +126,24 @@ class FakeCompute:
                 under_way.append(f"{host} to {target}")
         self.faults.end("move_servers")
         return MoveProgress(tuple(arrived), tuple(under_way), tuple(stuck))
+
+    def _at_stage(self, moves: ServerMoves) -> MoveProgress:
+        """A server stops, or starts again, in two calls: it is asked for, then it is done."""
+        under_way, stuck = list[str](), list[str]()
+        start = moves.stage is MoveStage.START
+        hosts = {*moves.targets, *moves.targets.values()} if start else {*moves.targets}
+        for host in sorted(hosts & self.servers.keys()):
+            if start and host in self.halted:
+                self.halted.remove(host)
+                under_way.append(f"server on {host}")
+            elif not start and host not in self.halted | self.idle:
+                if moves.stage is MoveStage.CHECK or host in self.broken:
+                    stuck.append(f"server on {host}")
+                    continue
+                self.halted.add(host)
+                under_way.append(f"server on {host}")
+        self.faults.end("move_servers")
+        return MoveProgress(under_way=tuple(under_way), stuck=tuple(stuck))
 
     def hand_over(self, handover: Handover) -> None:
         self.faults.begin("hand_over", handover.allocation_id)

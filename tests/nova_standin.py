@@ -64,6 +64,7 @@ class Migration:
     target: str
     kind: str = "migration"
     status: str = "migrating"
+    was: str = "ACTIVE"
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
@@ -87,6 +88,7 @@ class Cloud:
         self.local = {"ephemeral": 5, "swap": 512}  # GB and MB of local disks beside the root
         self.hints: dict[str, dict[str, str]] = {}  # server -> scheduler hints
         self.states: dict[str, tuple[str, str | None]] = {}  # server -> status and task, if unusual
+        self.locks: dict[str, str | None] = {}  # locked server -> reason
         self.migrations: list[Migration] = []
         self.held: dict[str, tuple[str, str]] = {}  # migration -> host, project
         self.left_behind: dict[str, tuple[str, str]] = {}  # evacuated server -> host, project
@@ -279,6 +281,8 @@ class Cloud:
             "image": "" if id in self.on_volumes else {"id": "image"},
             "flavor": {"vcpus": 1, "ram": 512, "disk": 20, **self.local},
             "scheduler_hints": self.hints.get(id, {}),
+            "locked": id in self.locks,
+            "locked_reason": self.locks.get(id),
         }
         return shown | ({"fault": {"message": "it broke"}} if status == "ERROR" else {})
 
@@ -294,8 +298,19 @@ class Cloud:
             "confirmResize": lambda: self._end(id, back=False),
             "revertResize": lambda: self._end(id, back=True),
             "evacuate": lambda: self._evacuate(id, arguments["host"]),
+            "os-stop": lambda: self._turn(id, "ACTIVE", "SHUTOFF"),
+            "os-start": lambda: self._turn(id, "SHUTOFF", "ACTIVE"),
+            "lock": lambda: self.locks.update({id: (arguments or {}).get("locked_reason")}),
+            "unlock": lambda: self.locks.pop(id, None),
         }
-        return acts[verb]()
+        acts[verb]()
+
+    def _turn(self, id, before, after):
+        """Stop or start a server; Nova does so after it has answered."""
+        status, task = self.states.get(id, ("ACTIVE", None))
+        if task or status != before:
+            raise Refusal(409, f"Cannot make instance {id} {after} while it is {status}")
+        self.states[id] = after, None
 
     def _migrate(self, id, target, *, live=False):
         source, project = self.servers[id]
@@ -316,6 +331,7 @@ class Cloud:
             self.servers[id] = target, project
             return None
         self.held[made.uuid] = source, project
+        made.was = status
         self.states[id] = "RESIZE", "resize_prep"
         if not self.slow:
             self.migrated(id)
@@ -381,6 +397,8 @@ class Cloud:
             raise Refusal(409, f"Cannot confirm or revert instance {id}")
         (one,) = finished
         del self.held[one.uuid], self.states[id]
+        if one.was != "ACTIVE":
+            self.states[id] = one.was, None
         one.status = "reverted" if back else "confirmed"
         if back:
             self.servers[id] = one.source, self.servers[id][1]

@@ -32,6 +32,7 @@ from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
     MoveProgress,
+    MoveStage,
     Observed,
     Occupant,
     ServerMoves,
@@ -128,18 +129,29 @@ class DirectoryCompute:
             lines += ["# Again, so that every scheduler reads the last state:"]
             lines += [_set(aggregate, properties)]
             step = _step(state, f"hand-over-{id}", lines)
-            self._journal.append(replace(step, id=id, tenant=desired))
+            moves = state.moves.get(id)
+            kept = moves if moves and moves.stage == MoveStage.STOP.value else None
+            self._journal.append(replace(step, id=id, tenant=desired, moves=kept))
 
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
-        """Write the commands that move the servers; under way until their script has answered."""
-        id = _checked_id(moves.allocation_id)
+        """Write the commands of a stage; under way until their script has answered.
+
+        The stages follow one another: an earlier one for the same hosts is over. ``CHECK`` tells
+        nothing, as the adapter sees no servers.
+        """
+        id, stage = _checked_id(moves.allocation_id), moves.stage
         _check_arguments("hosts", [*moves.targets, *moves.targets.values()])
+        if stage is MoveStage.CHECK:
+            return MoveProgress()
         with self._journal.held() as state:
             present = state.moves.get(id)
-            if present is None or (present.targets, present.live) != (moves.targets, moves.live):
-                answer = f"{state.next:06d}-move-{id}"
-                present = Moves(dict(moves.targets), moves.live, answer)
-                step = _step(state, f"move-{id}", _move_commands(present))
+            same = present and (present.targets, present.live) == (moves.targets, moves.live)
+            if present and same and _ORDER[present.stage] > _ORDER[stage.value]:
+                return MoveProgress()
+            if present is None or not same or present.stage != stage.value:
+                answer = f"{state.next:06d}-{stage.value}-{id}"
+                present = Moves(dict(moves.targets), moves.live, answer, stage.value)
+                step = _step(state, f"{stage.value}-{id}", _COMMANDS[stage](id, present))
                 tenant = state.tenants.get(id)
                 self._journal.append(replace(step, id=id, tenant=tenant, moves=present))
         if (self._path / "answers" / present.answer).exists():
@@ -208,7 +220,49 @@ def _step(state: State, name: str, lines: Sequence[str]) -> Step:
     return Step(state.next, f"{state.next:06d}-{name}.sh", script)
 
 
-def _move_commands(moves: Moves) -> list[str]:
+def _stop_commands(id: str, moves: Moves) -> list[str]:
+    """Commands that lock and stop the servers that run, note them, and answer."""
+    stopped = _stopped(id)
+    lines = ["# Their owner cannot start them until they have moved."]
+    for host in sorted(moves.targets):
+        listing = [*_OF_ALL, "list", "--all-projects", "--host", host, "--status", "ACTIVE", *_IDS]
+        lock = [*_LOCKS, "lock", "--reason", f"stopped for the move of allocation {id}"]
+        lines += [
+            f"servers=$({shlex.join(listing)})",
+            "for server in $servers; do",
+            f'  echo "$server" >> {stopped}',
+            f'  {shlex.join(lock)} "$server"',
+            f'  {shlex.join([*_OF_ALL, "stop"])} "$server"',
+            "done",
+            f'while left=$({shlex.join(listing)}) && test -n "$left"; do sleep 1; done',
+        ]
+    return [*lines, _answered(moves)]
+
+
+def _start_commands(id: str, moves: Moves) -> list[str]:
+    """Commands that unlock and start the servers that the commands above have stopped."""
+    stopped = _stopped(id)
+    status = f'{shlex.join([*_OF_ALL, "show", "-f", "value", "-c", "status"])} "$server"'
+    return [
+        f"for server in $(cat {stopped}); do",
+        f'  {shlex.join([*_LOCKS, "unlock"])} "$server"',
+        f'  test "$({status})" != SHUTOFF || {shlex.join([*_OF_ALL, "start"])} "$server"',
+        "done",
+        f"rm -f {stopped}",
+        _answered(moves),
+    ]
+
+
+def _stopped(id: str) -> str:
+    """The file with the ids of servers that were stopped, as a script names it."""
+    return f'"$(dirname "$0")/../answers/stopped-{id}"'
+
+
+def _answered(moves: Moves) -> str:
+    return f'touch "$(dirname "$0")/../answers/{moves.answer}"'
+
+
+def _move_commands(id: str, moves: Moves) -> list[str]:
     """Commands that move all servers, prove the hosts empty, and answer."""
     lines = [
         "# Servers stop meanwhile, unless they migrate live. After an interruption first confirm",
@@ -222,10 +276,18 @@ def _move_commands(moves: Moves) -> list[str]:
         if not moves.live:
             lines.append(f'  {shlex.join([*_OF_ALL, "migrate", "confirm"])} "$server"')
         lines += ["done", f"left=$({listing})", 'test -z "$left"']
-    return [*lines, f'touch "$(dirname "$0")/../answers/{moves.answer}"']
+    return [*lines, _answered(moves)]
 
+
+_COMMANDS = {
+    MoveStage.STOP: _stop_commands,
+    MoveStage.MOVE: _move_commands,
+    MoveStage.START: _start_commands,
+}
+_ORDER = {stage.value: number for number, stage in enumerate(_COMMANDS)}
 
 _OF_ALL = ("openstack", "--os-compute-api-version", "2.56", "server")
+_LOCKS = ("openstack", "--os-compute-api-version", "2.73", "server")
 _IDS = ("-f", "value", "-c", "ID")
 _LIST_SERVERS = "openstack server list --all-projects --host HOST"
 

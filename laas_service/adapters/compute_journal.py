@@ -37,11 +37,15 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """By host to be emptied the target of its servers; ``answer`` is the file that is awaited."""
+    """By host to be emptied the target of its servers; ``answer`` is the file that is awaited.
+
+    ``stage`` is the last stage that was asked for.
+    """
 
     targets: Mapping[str, str]
     live: bool
     answer: str
+    stage: str = "move"
 
 
 @dataclass(slots=True)
@@ -111,7 +115,11 @@ class Step:
             tuple(line["pool"]),
             line["id"],
             tenant and Tenant(tenant["project_id"], tuple(tenant["hosts"]), tenant["fenced"]),
-            moves and Moves(dict(moves["targets"]), moves["live"], moves["answer"]),
+            moves
+            and Moves(
+                *(dict(moves["targets"]), moves["live"], moves["answer"]),
+                moves.get("stage", "move"),
+            ),
         )
 
 

@@ -529,6 +529,33 @@ class Cloud(Calls):
             lambda _: None,
         )
 
+    def start(self, server: str) -> str | None:
+        """Start a server that is stopped."""
+        return self._write(
+            f"start server {server}",
+            "os_compute_api:servers:start for all projects (an administrator's)",
+            lambda: self._nova.servers.start(server),
+            lambda _: None,
+        )
+
+    def lock(self, server: str, reason: str) -> str | None:
+        """Lock a server, so that only administrators act on it."""
+        return self._write(
+            f"lock server {server}",
+            "os_compute_api:os-lock-server:lock for all projects (an administrator's)",
+            lambda: self._nova.servers.lock(server, reason=reason),
+            lambda _: None,
+        )
+
+    def unlock(self, server: str) -> str | None:
+        """Take back the lock of a server."""
+        return self._write(
+            f"unlock server {server}",
+            "os_compute_api:os-lock-server:unlock:unlock_override (an administrator's)",
+            lambda: self._nova.servers.unlock(server),
+            lambda _: None,
+        )
+
     def newest_version(self) -> tuple[int, int]:
         """The newest microversion that Nova offers."""
 
@@ -1674,6 +1701,7 @@ def _server(document: Mapping[str, Any]) -> Server:
         str(task) if task else None,
         str(fault.get("message", "")),
         _local_gb(document),
+        str(document.get("locked_reason") or "") if document.get("locked") else None,
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from laas_service.app.ports.compute import MoveProgress, ServerMoves
+from laas_service.app.ports.compute import MoveProgress, MoveStage, ServerMoves
 
 COLD = "migration"
 """The type of a cold migration; a resize of the server's owner has another one."""
@@ -32,6 +32,12 @@ FAILED = ("error", "failed")
 TO_VERIFY = "VERIFY_RESIZE"
 """The status of a server whose cold migration or resize waits to be confirmed or reverted."""
 
+AT_REST = ("SHUTOFF", "SHELVED", "SHELVED_OFFLOADED")
+"""The status of servers that do not run."""
+
+LOCKED = "stopped for the move of allocation"
+"""The beginning of the reason of a lock."""
+
 COLD_FROM = ("ACTIVE", "SHUTOFF")
 LIVE_FROM = ("ACTIVE", "PAUSED")
 """The status of servers that Nova migrates."""
@@ -41,7 +47,8 @@ LIVE_FROM = ("ACTIVE", "PAUSED")
 class Server:
     """A server as Nova shows it. ``task`` is what Nova does with it now, None: nothing.
 
-    ``disk_gb`` is the size of its local disks, by its flavor: those that are not volumes.
+    ``disk_gb`` is the size of its local disks, by its flavor: those that are not volumes. ``lock``
+    is the reason of its lock, None: it is not locked.
     """
 
     id: str
@@ -50,6 +57,7 @@ class Server:
     task: str | None = None
     fault: str = ""
     disk_gb: int = 0
+    lock: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,14 @@ class Servers(Protocol):
 
     def revert(self, server: str) -> str | None: ...
 
+    def stop(self, server: str) -> str | None: ...
+
+    def start(self, server: str) -> str | None: ...
+
+    def lock(self, server: str, reason: str) -> str | None: ...
+
+    def unlock(self, server: str) -> str | None: ...
+
 
 def advance(nova: Servers, moves: ServerMoves, *, shared_disks: bool = False) -> MoveProgress:
     """See ``Compute.move_servers``; with ``shared_disks`` local disks outlive their host.
@@ -98,6 +114,8 @@ def advance(nova: Servers, moves: ServerMoves, *, shared_disks: bool = False) ->
     several hosts, and all those of a dead host, move at the same time.
     """
     work = _Pass(nova, moves, shared_disks)
+    if moves.stage is not MoveStage.MOVE:
+        return work.stopped() if moves.stage is not MoveStage.START else work.started()
     joining = sorted(set(moves.targets.values()))
     seen = {host: nova.servers_on(host) for host in [*sorted(moves.targets), *joining]}
     for host in joining:
@@ -125,6 +143,52 @@ class _Pass:
     stuck: list[str] = field(default_factory=list)
     moving: set[str] = field(default_factory=set)
     services: dict[str, ComputeService] = field(default_factory=dict)
+
+    def stopped(self) -> MoveProgress:
+        """One call of the stages ``STOP`` and ``CHECK``."""
+        for host in sorted(self.moves.targets):
+            for _, server in sorted(self.nova.servers_on(host).items()):
+                if not self._service(host).forced_down and server.status not in AT_REST:
+                    self._stop(f"server {server.id} on {host}", server)
+        return MoveProgress(under_way=tuple(self.under_way), stuck=tuple(self.stuck))
+
+    def _stop(self, name: str, server: Server) -> None:
+        ours = server.lock == self._reason
+        if server.project_id != self.moves.project_id:
+            self.stuck.append(f"{name} belongs to another project")
+        elif server.task is not None:
+            self.under_way.append(name)
+        elif server.status != "ACTIVE":
+            self.stuck.append(f"{name} is {server.status}; stop or delete it")
+        elif self.moves.stage is MoveStage.CHECK:
+            self.stuck.append(f"{name} runs; stop it")
+        elif server.lock is not None and not ours:
+            self.stuck.append(f"{name} is locked; stop it, or unlock it")
+        else:
+            refusal = None if ours else self.nova.lock(server.id, self._reason)
+            refusal = refusal or self.nova.stop(server.id)
+            (self.stuck if refusal else self.under_way).append(f"{name}{_because(refusal or '')}")
+
+    def started(self) -> MoveProgress:
+        """One call of the stage ``START``."""
+        for host in sorted({*self.moves.targets, *self.moves.targets.values()}):
+            for _, server in sorted(self.nova.servers_on(host).items()):
+                if server.lock == self._reason:
+                    self._start_again(f"server {server.id} on {host}", server)
+        return MoveProgress(under_way=tuple(self.under_way), stuck=tuple(self.stuck))
+
+    def _start_again(self, name: str, server: Server) -> None:
+        """Start a server that is stopped; unlock it once it runs, or cannot be started."""
+        refusal = None
+        if server.task is None:
+            act = self.nova.start if server.status == "SHUTOFF" else self.nova.unlock
+            refusal = act(server.id)
+        (self.stuck if refusal else self.under_way).append(f"{name}{_because(refusal or '')}")
+
+    @property
+    def _reason(self) -> str:
+        """The reason of the lock of servers that were stopped."""
+        return f"{LOCKED} {self.moves.allocation_id}"
 
     def look_at_target(self, host: str, server: Server) -> None:
         """Confirm a server that came from a host to be emptied; wait for one that moves."""

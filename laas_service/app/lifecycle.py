@@ -98,6 +98,7 @@ CONFIRMATION: Mapping[ConfirmedBy, str] = {
 class Phase(enum.Enum):
     """The step of a change of placement that is under way, as recorded and shown."""
 
+    STOP = "stop"
     PREPARE = "prepare"
     SWITCH = "switch"
     ENTER = "enter"
@@ -119,6 +120,7 @@ class Action(enum.Enum):
     PROCEED = "proceed"
     OPEN = "open new hosts"
     GIVE_BACK = "give hosts back"
+    STOP = "stop servers"
     MOVE = "move"
 
 
@@ -189,17 +191,18 @@ class Change:
     @classmethod
     def begun(cls, old: Allocation, new: Allocation, bridge: Allocation | None = None) -> Change:
         """A change at its first step; at its end if it has none."""
-        first = next(iter(cls(old, new, STEPS[0].phase).steps()), STEPS[-1])
+        first = next(iter(cls(old, new, STEPS[0].phase, bridge).steps()), STEPS[-1])
         return cls(old, new, first.phase, bridge)
 
     def steps(self) -> Sequence[Step]:
         """All steps of this change, in order; those of hosts only if hosts change.
 
-        Slots change at once unless virtual machines move, and no routes with them.
+        Servers stop only if nothing joins the hosts that they leave to the new ones. Slots change
+        at once unless virtual machines move, and no routes with them.
         """
         if self.new.slots is not None:
             return [MOVE_UNITS] if self.new.slots.moves else []
-        skipped = set()
+        skipped = set() if self.parted else {Phase.STOP}
         if not self.claimed.size:
             skipped.add(Phase.ENTER)
         if not self.freed.size:
@@ -247,9 +250,14 @@ class Change:
         return self.held.beyond(self.new)
 
     @property
+    def kept(self) -> Allocation:
+        """The hosts and links that both placements have."""
+        return self.old.beyond(self.old.beyond(self.new))
+
+    @property
     def parted(self) -> bool:
         """Whether hosts are exchanged, and no links join the old ones to the new ones."""
-        exchanged = self.bridge is None and self.old.isolated
+        exchanged = self.bridge is None and self.old.isolated and self.new.slots is None
         return exchanged and bool(self.claimed.size and self.freed.size)
 
     def server_targets(self, topology: Topology) -> dict[int, int]:
@@ -267,11 +275,14 @@ class Change:
 
         Routes go back in the order in which they came. Before the traffic was switched, only the
         routes of ``new`` have to be withdrawn. After it, the hosts that may have accepted servers
-        are given back, or opened again, while the routes of both placements are there.
+        are given back, or opened again, while the routes of both placements are there; so are
+        hosts whose servers were stopped.
         """
         if self.phase is Phase.WITHDRAW or self.new.slots is not None:
             return None
         back = Change(self.new, self.old, Phase.WITHDRAW, self.bridge)
+        if self.parted and self.phase in (Phase.STOP, Phase.PREPARE):
+            return replace(back, phase=Phase.LEAVE)
         if self.phase is Phase.PREPARE:
             return back
         phases = {step.phase for step in back.steps()}
@@ -292,9 +303,19 @@ class Change:
 
 STEPS: Sequence[Step] = (
     Step(
+        Phase.STOP,
+        routes=lambda change: Routes(change.old),
+        open_hosts=lambda change: change.kept,
+        action=Action.STOP,
+        awaits_routes=False,
+        done=lambda change, topology, by: (
+            f"no server runs on the {_hosts(change.freed)} that leave; the routes change"
+        ),
+    ),
+    Step(
         Phase.PREPARE,
         routes=lambda change: Routes(change.old, change.new, change.bridge),
-        open_hosts=lambda change: change.old,
+        open_hosts=lambda change: change.kept if change.parted else change.old,
         done=lambda change, topology, by: (
             f"routes over the new links {CONFIRMATION[by]}; traffic goes over to them"
         ),
@@ -302,7 +323,7 @@ STEPS: Sequence[Step] = (
     Step(
         Phase.SWITCH,
         routes=lambda change: Routes(change.new, change.old, change.bridge),
-        open_hosts=lambda change: change.old,
+        open_hosts=lambda change: change.kept if change.parted else change.old,
         done=lambda change, topology, by: (
             f"routes that move the traffic to the new links {CONFIRMATION[by]}; "
             + ("the old routes have to go" if not _changes_hosts(change) else "the hosts change")
@@ -311,7 +332,7 @@ STEPS: Sequence[Step] = (
     Step(
         Phase.ENTER,
         routes=lambda change: Routes(change.new, change.old, change.bridge),
-        open_hosts=lambda change: change.held,
+        open_hosts=lambda change: change.new if change.parted else change.held,
         action=Action.OPEN,
         done=lambda change, topology, by: f"{_hosts(change.claimed)} handed over",
     ),
@@ -334,9 +355,10 @@ STEPS: Sequence[Step] = (
         ),
     ),
 )
-"""The steps of a change: lay the new routes beside the old ones, move the traffic to them, hand
-over the new hosts, take back the old hosts once they are empty, withdraw the old routes. A host
-accepts servers only while its routes are confirmed."""
+"""The steps of a change: stop servers that the new hosts could not reach, lay the new routes
+beside the old ones, move the traffic to them, hand over the new hosts, take back the old hosts once
+they are empty, withdraw the old routes. A host accepts servers only while its routes are
+confirmed."""
 
 
 MOVE_UNITS = Step(
@@ -928,7 +950,8 @@ def moved_reason(change: Change, movable: Movable) -> str:
 def bridge_remark(change: Change, topology: Topology) -> str:
     """What is added about packets between old and new hosts; empty if no links are claimed."""
     if change.parted:
-        return "; no free links join the old hosts to the new ones, so no packet reaches them"
+        told = "no free links join old and new hosts, so servers stop before they leave"
+        return f"; {told}"
     links = [] if change.bridge is None else list(change.bridge.links(topology))
     joins = "joins" if len(links) == 1 else "join"
     return f"; {links_named(links, topology)} {joins} old and new hosts meanwhile" if links else ""
@@ -949,6 +972,22 @@ def not_left(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str]
         told.append(f"cannot be moved by the service: {listed(stuck)}")
     if stuck or not under_way:
         told.append("delete or move them, or ask for the old size again")
+    return "; ".join(told)
+
+
+def not_stopped(under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why the routes of a change wait: servers that stop, and those that only the owner stops."""
+    told = [f"servers stop: {listed(under_way)}"] if under_way else []
+    if stuck:
+        told.append(f"servers run on hosts that the allocation leaves: {listed(stuck)}")
+    return "; ".join(told)
+
+
+def not_started(under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why a change waits although the old hosts are empty."""
+    told = [f"servers start again: {listed(under_way)}"] if under_way else []
+    if stuck:
+        told.append(f"servers cannot be started again: {listed(stuck)}")
     return "; ".join(told)
 
 

@@ -22,6 +22,7 @@ from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.moves.bridge import bridge
+from laas_service.domain.moves.consent import Movable
 from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
 from laas_service.domain.routing.contention import contention
@@ -370,6 +371,8 @@ def begin_announced_move(store: PlacementChanges, record: AllocationRecord) -> A
         except DoubleClaim:
             return "its new hosts or links are no longer free"
         change = begun(fabric, placed, to)
+        if change.parted and record.consent.movable is Movable.LIVE and not record.move_forced:
+            return "its servers may not stop, and no free links join old and new hosts"
         reason = lifecycle.moved_reason(change, record.consent.movable)
         return _move(change, reason, fabric.topology)
 

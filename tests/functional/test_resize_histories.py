@@ -66,7 +66,7 @@ STEPS = st.tuples(
         + ["move"] * 2
         + ["replace", "evacuate"] * 2
         + ["turn back", "serve", "serve", "fail link", "fail host", "mend", "release", "converge"]
-        + ["break server", "consent"]
+        + ["break server", "consent", "stop server", "cut off"]
     ),
     CHOICE,
     st.integers(0, 30),
@@ -201,6 +201,11 @@ class Site:
             self.moves.make_room(OPERATOR, "f", RoomRequest(room, Permission(2, override=True)))
         elif what == "evacuate":
             self.evacuate(choice)
+        elif what == "cut off":
+            self.cut_off(choice)
+        elif what == "stop server":
+            if (name := self.host(choice)) in self.compute.servers.keys() - self.compute.halted:
+                self.compute.idle ^= {name}
         elif what == "break server":
             self.compute.broken ^= {self.host(choice)}
         elif record is None or what == "converge":
@@ -247,11 +252,23 @@ class Site:
                 OPERATOR, "f", replace(where, permission=Permission(override=override))
             )
 
+    def cut_off(self, choice: int | None = None) -> None:
+        """Fail the free links of a leaf or L2 switch, or all: nothing joins later placements."""
+        ledger, _ = self.store.ledger("f")
+        tree, owned = self.topology.tree, ledger.owners_of_links()
+        for link in map(tree.link_at, range(tree.leaf_links + tree.spine_links)):
+            at = link[0] * 3 + link[1]
+            if link not in owned and choice in (None, at):
+                self.store.set_link_state("f", link, LinkState.FAILED)
+
     def serve(self, choice: int) -> None:
         """Boot or delete a server, where Nova would let its project."""
         name = self.host(choice)
         if name in self.compute.servers:
+            if name in self.compute.halted:
+                return  # it is locked
             del self.compute.servers[name]
+            self.compute.idle.discard(name)
             self.compute.moving.pop(name, None)
         elif name in self.compute.moving.values():
             return  # Nova keeps its room for the server that comes
@@ -288,6 +305,15 @@ class Site:
             for record in records
             for host in (record.held.hosts(self.topology) if record.held else ())
         }
+        running = self.compute.servers.keys() - self.compute.halted - self.compute.idle
+        for change in (record.change for record in records if record.change is not None):
+            if change.parted:
+                left, joined = (
+                    running
+                    & {self.inventory.host_names[host] for host in part.hosts(self.topology)}
+                    for part in (change.freed, change.claimed)
+                )
+                assert not (left and joined), "servers run that do not reach each other"
         routed = self.switches.routed_hosts()
         for host in self.inventory.host_names[: self.topology.hosts]:
             for project in self.compute.accepts(host):
@@ -308,8 +334,9 @@ class Site:
         for record in self.records():
             if record.state is State.QUEUED:
                 self.allocations.release(OPERATOR, record.id)
-        self.compute.servers.clear()
-        self.compute.moving.clear()
+        for gone in (self.compute.servers, self.compute.moving, self.compute.halted):
+            gone.clear()
+        self.compute.idle.clear()
         self.take("mend", 0)
         self.worker = self.started()
         self.converge()
@@ -415,8 +442,9 @@ def test_no_history_of_resizes_breaks_a_promise(name, steps, empty_database):
 # -- every step crossed with every fault ------------------------------------------------
 
 
-CHANGES = {"grow": (2, 5), "shrink": (7, 2), "move": (3, 3)}
-"""Hosts before and after; "move" empties a host whose server the service moves."""
+CHANGES = {"grow": (2, 5), "shrink": (7, 2), "move": (3, 3), "stopped move": (3, 3)}
+"""Hosts before and after; "move" empties a host whose server the service moves. In a "stopped move"
+no links join old and new hosts, so that the server stops."""
 
 LOST = Unavailable("no answer")
 FAULTS = {
@@ -443,17 +471,20 @@ def resized(directory: Path, empty: Path, change: str) -> tuple[Site, str]:
         site.allocations.allocate(OPERATOR, request)
     site.converge()
     (record,) = [r for r in site.records() if r.name == "a"]
-    if change == "move":
+    if change.endswith("move"):
         site.allocations.consent(OPERATOR, record.id, lambda consent: MOVABLE)
         assert record.placed is not None
         leaving = site.inventory.host_names[record.placed.hosts(site.topology)[0]]
         site.compute.servers[leaving] = "blue"
+        if change == "stopped move":
+            site.cut_off()
         asked_hosts = ReplaceRequest(hosts=(leaving,))
         begun = site.allocations.replace_hosts(OPERATOR, record.id, asked_hosts)
     else:
         begun = site.allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=new))
     assert isinstance(begun, AllocationRecord)
     assert begun.change is not None
+    assert begun.change.parted == (change == "stopped move")
     return site, record.id
 
 
@@ -462,6 +493,7 @@ def ended(site: Site, id: str, hosts: int) -> None:
         site.converge()
         assert list(site.compute.servers.values()) == ["blue"]
         assert site.compute.moving == {}
+        assert site.compute.halted == set(), "it runs again"
         placed = site.store.allocation(id).placed
         assert placed is not None
         names = {site.inventory.host_names[host] for host in placed.hosts(site.topology)}
@@ -494,7 +526,7 @@ def test_a_worker_that_dies_at_any_step_ends_in_the_new_placement(change, empty_
                 if called_off and not over:
                     old = ResizeRequest(hosts=CHANGES[change][0])
                     with suppress(Conflict):
-                        if change == "move":
+                        if change.endswith("move"):
                             site.allocations.turn_back(OPERATOR, id)
                         else:
                             site.allocations.resize(OPERATOR, id, old)
@@ -505,7 +537,9 @@ def test_a_worker_that_dies_at_any_step_ends_in_the_new_placement(change, empty_
                 if over:
                     break
     moved = "enter" if CHANGES[change][0] < CHANGES[change][1] else "leave"
-    if change == "move":
+    if change == "stopped move":
+        assert "after commit: prepare" in seen
+    if change.endswith("move"):
         assert {"before move servers", "after move servers"} <= seen
     assert {f"after commit: {name}" for name in ("switch", moved, "withdraw", "settle")} <= seen
     assert {"before hand over", "after hand over", "before publish", "after publish"} <= seen
@@ -517,7 +551,7 @@ def test_a_worker_that_dies_at_any_step_ends_in_the_new_placement(change, empty_
         (change, fault)
         for change in CHANGES
         for fault, (_, _, verb) in FAULTS.items()
-        if change == "move" or verb != "move_servers"
+        if change.endswith("move") or verb != "move_servers"
     ],
 )
 def test_a_fault_at_any_step_delays_a_change_and_breaks_nothing(

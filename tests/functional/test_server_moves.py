@@ -4,9 +4,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from laas_service.app.ports.compute import Handover, MoveProgress, ServerLoad, ServerMoves
+from laas_service.app.ports.compute import (
+    Handover,
+    MoveProgress,
+    MoveStage,
+    ServerLoad,
+    ServerMoves,
+)
 from laas_service.domain.errors import Forbidden, HostsBusy, LaasError, Unavailable
 from tests.functional.test_nova_adapter import ALL, BLUE, HANG, RED, connect
 from tests.functional.test_nova_adapter import cloud as cloud
@@ -46,6 +54,62 @@ def ended(compute, moves=MOVES, calls=20):
 
 def places(cloud):
     return {server: host for server, (host, _) in cloud.servers.items()}
+
+
+STOP, START, CHECK = (
+    replace(MOVES, stage=stage) for stage in (MoveStage.STOP, MoveStage.START, MoveStage.CHECK)
+)
+OURS = "stopped for the move of allocation a1"
+
+
+def test_servers_stop_move_and_start_again(cloud, handed):
+    """Only those that ran; each call is safe to repeat."""
+    runs, rests = cloud.boot("n1", RED), cloud.boot("n2", RED)
+    cloud.states[rests] = "SHUTOFF", None
+    assert handed.move_servers(CHECK).stuck == (f"server {runs} on n1 runs; stop it",)
+    assert cloud.states.get(runs) is None
+    assert handed.move_servers(STOP).under_way == (f"server {runs} on n1",)
+    assert (cloud.locks, cloud.states[runs]) == ({runs: OURS}, ("SHUTOFF", None))
+    assert handed.move_servers(STOP) == handed.move_servers(CHECK) == MoveProgress()
+    assert len(ended(handed)) == 2
+    assert places(cloud) == {runs: "n3", rests: "n4"}
+    assert cloud.states[runs] == cloud.states[rests] == ("SHUTOFF", None)
+    ended(handed, START)
+    assert cloud.states[runs] == ("ACTIVE", None)
+    assert (cloud.locks, cloud.states[rests]) == ({}, ("SHUTOFF", None))
+
+
+def test_a_server_that_was_locked_and_not_stopped_is_stopped(cloud, handed):
+    id = cloud.boot("n1", RED)
+    cloud.locks[id] = OURS
+    assert handed.move_servers(STOP).under_way == (f"server {id} on n1",)
+    assert cloud.states[id] == ("SHUTOFF", None)
+
+
+def test_what_cannot_be_stopped_is_told(cloud, handed):
+    locked, paused, strange = (cloud.boot(host, RED) for host in ("n1", "n1", "n2"))
+    cloud.locks[locked] = "keep off"
+    cloud.states[paused] = "PAUSED", None
+    cloud.servers[strange] = "n2", BLUE
+    told = set(handed.move_servers(STOP).stuck)
+    assert told == {
+        f"server {locked} on n1 is locked; stop it, or unlock it",
+        f"server {paused} on n1 is PAUSED; stop or delete it",
+        f"server {strange} on n2 belongs to another project",
+    }
+    assert cloud.locks == {locked: "keep off"}
+    assert handed.move_servers(START) == MoveProgress()
+
+
+def test_servers_of_a_host_that_is_off_count_as_stopped(cloud, handed):
+    cloud.boot("n1", RED)
+    cloud.dead.add("n1")
+    assert handed.move_servers(STOP).under_way
+    cloud.locks.clear()
+    cloud.states.clear()
+    cloud.forced_down.add("n1")
+    assert handed.move_servers(STOP) == MoveProgress()
+    assert cloud.locks == {}
 
 
 def test_servers_migrate_are_confirmed_and_the_source_is_empty(cloud, handed):

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from nova.virt import fake
-from novaclient.exceptions import BadRequest
+from novaclient.exceptions import BadRequest, Conflict
 
-from laas_service.app.ports.compute import Handover, MoveProgress, ServerMoves
+from laas_service.app.ports.compute import Handover, MoveProgress, MoveStage, ServerMoves
 from laas_service.domain.errors import Forbidden, HostsBusy
 from tests.nova import cloud
 from tests.story.site import landed
@@ -105,6 +107,29 @@ def test_servers_go_to_the_new_host_and_nobody_else_does(site):
         site.hand_over(OLD)
         site.moved(BACK)
     assert [site.shown(id) for id in servers] == [("n1", "ACTIVE")] * 2
+
+
+def test_servers_stop_move_and_start_where_nothing_joins_the_hosts(site):
+    """Their owner cannot start them meanwhile; a server that its owner has stopped stays so."""
+    runs, rests = site.boot(RED), site.boot(RED)
+    owner = site.nova.client(RED).servers
+    owner.stop(rests)
+    eventually(lambda: site.shown(rests)[1] == "SHUTOFF", "it stops")
+    stop, start = (replace(THERE, stage=stage) for stage in (MoveStage.STOP, MoveStage.START))
+
+    def over(moves):
+        return lambda: site.nova.compute().move_servers(moves) == MoveProgress()
+
+    eventually(over(stop), "all have stopped")
+    assert site.shown(runs) == ("n1", "SHUTOFF")
+    with pytest.raises(Conflict):
+        owner.start(runs)
+    site.hand_over(NEW)
+    site.moved(THERE)
+    assert [site.shown(id) for id in (runs, rests)] == [("n2", "SHUTOFF")] * 2
+    eventually(over(start), "those that ran have started")
+    assert [site.shown(id)[1] for id in (runs, rests)] == ["ACTIVE", "SHUTOFF"]
+    owner.stop(runs)
 
 
 def test_a_disabled_target_is_told_and_tried_again(site):

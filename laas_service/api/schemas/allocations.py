@@ -74,7 +74,8 @@ Bridge = Annotated[
     list[str] | None,
     Field(
         description="Links, by id, that join old and new hosts for the time of the change, besides "
-        "those of both placements. Null: no free links join them."
+        "those of both placements. Null: no free links join them, and servers on hosts that it "
+        "leaves stop before the routes change."
     ),
 ]
 

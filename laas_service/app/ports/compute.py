@@ -5,6 +5,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar, Protocol
 
 
@@ -66,6 +67,18 @@ class ServerLoad:
     disk_gb: int = 0
 
 
+class MoveStage(Enum):
+    """What to do with the servers of ``ServerMoves``; the last two only after the first."""
+
+    STOP = "stop"
+    """Stop those that run, and lock them: their owner cannot start them before ``START``."""
+    MOVE = "move"
+    START = "start"
+    """Start those that ``STOP`` has stopped, wherever they are, and unlock them."""
+    CHECK = "check"
+    """Only tell which still run, as ``stuck``."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerMoves:
     """The servers of one allocation that have to go to other hosts of it.
@@ -79,6 +92,7 @@ class ServerMoves:
     project_id: str
     targets: Mapping[str, str]
     live: bool = False
+    stage: MoveStage = MoveStage.MOVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +173,8 @@ class Compute(Protocol):
 
         Servers of a host that an administrator has forced down are evacuated instead. Does not
         wait for them: call it again until no server is left, under way or stuck. What was
-        asked for before is read from compute. ``Forbidden`` unless an administrator.
+        asked for before is read from compute. Other stages likewise: a server of a host that is
+        forced down counts as stopped. ``Forbidden`` unless an administrator.
         """
 
     def fence(self, allocation_id: str) -> None:

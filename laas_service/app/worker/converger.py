@@ -16,15 +16,16 @@ order of the steps keeps the promises:
 * a change of placement (a repair, a resize): both placements claimed; the new routes laid
   beside the old ones and confirmed, then traffic switched and confirmed, then new hosts handed
   over, then old hosts taken back and empty (the service moves their servers where the owner
-  consents), then the old routes withdrawn and confirmed, then the old claims freed.
+  consents), then the old routes withdrawn and confirmed, then the old claims freed. Where no links
+  join old and new hosts, servers on the old ones stop first, and start when all have left.
 """
 
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Protocol, TypeVar
@@ -33,7 +34,13 @@ from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Action, State
 from laas_service.app.placement_changes import begin_announced_move, begin_link_repair
 from laas_service.app.ports.allocations import PlacementChanges
-from laas_service.app.ports.compute import NOTHING_MOVED, Compute, MoveProgress, ServerMoves
+from laas_service.app.ports.compute import (
+    NOTHING_MOVED,
+    Compute,
+    MoveProgress,
+    MoveStage,
+    ServerMoves,
+)
 from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.subnet_manager import SubnetManager
@@ -163,6 +170,7 @@ class Converger:
             Action.OPEN: self._open,
             Action.GIVE_BACK: self._give_back,
             Action.MOVE: self._move,
+            Action.STOP: self._stop,
         }
         self._routes = RoutePublisher(
             store,
@@ -531,6 +539,23 @@ class Converger:
         """Begin the move that was announced, or call it off."""
         return begin_announced_move(self._store, record)
 
+    def _stop(self, record: AllocationRecord) -> AllocationRecord:
+        """Close the hosts that are to be left, and stop their servers."""
+        self._hand_over_open(record)
+        with self._until_the_window_ends(record) as ended:
+            self._stop_servers(record)
+        return ended[0] if ended else self._proceed(record)
+
+    def _stop_servers(self, record: AllocationRecord) -> None:
+        """Stop the servers on hosts that are left; where its owner does not consent, it does.
+
+        Raises: HostsBusy, until none runs there.
+        """
+        consents = self._server_moves(record) is not None
+        progress = self._at_stage(record, MoveStage.STOP if consents else MoveStage.CHECK)
+        if progress.under_way or progress.stuck:
+            raise HostsBusy(lifecycle.not_stopped(progress.under_way, progress.stuck))
+
     def _open(self, record: AllocationRecord) -> AllocationRecord:
         """Hand over the new hosts beside the old ones."""
         self._hosts.check_usable(record)
@@ -544,33 +569,63 @@ class Converger:
     def _give_back(self, record: AllocationRecord) -> AllocationRecord:
         """Take back the old hosts, and prove them empty: no server starts there any more.
 
-        Where its owner consents, their servers are moved to the new hosts first.
+        Where its owner consents, their servers are moved to the new hosts first. Where nothing
+        joins both, no new host accepts servers while one runs on an old host.
         """
-        self._hand_over_open(record)
         moves, progress = self._server_moves(record), NOTHING_MOVED
-        try:
+        parted = lifecycle.check_changing(record).parted
+        with self._until_the_window_ends(record) as ended:
+            if parted:
+                self._stop_servers(record)
+            self._hand_over_open(record)
             if moves is not None:
                 progress = self._move_servers(record, moves)
             if progress.arrived:
                 reason = lifecycle.arrived_reason(progress.arrived)
                 return self._store.transition(record, record.state, reason)
             self._check_left(record, progress)
+        if ended:
+            return ended[0]
+        if parted:
+            progress = self._at_stage(record, MoveStage.START)
+            if progress.under_way or progress.stuck:
+                raise Conflict(lifecycle.not_started(progress.under_way, progress.stuck))
+        return self._proceed(record)
+
+    @contextmanager
+    def _until_the_window_ends(self, record: AllocationRecord) -> Iterator[list[AllocationRecord]]:
+        """Turn an announced move back whose hosts are busy for too long.
+
+        The list has the record then. Raises: HostsBusy, before that.
+        """
+        ended: list[AllocationRecord] = []
+        try:
+            yield ended
         except HostsBusy as error:
             begun = record.moves_at
             if begun is None or self._now() < begun + self._move_window:
                 raise
-            return self._store.turn_back(record, lifecycle.window_over_reason(str(error)))
-        return self._proceed(record)
+            reason = lifecycle.window_over_reason(str(error))
+            ended.append(self._store.turn_back(record, reason))
+
+    def _at_stage(self, record: AllocationRecord, stage: MoveStage) -> MoveProgress:
+        """Stop or start servers of a change, or see which run."""
+        return self._move_servers(record, replace(self._all_moves(record), stage=stage))
 
     def _server_moves(self, record: AllocationRecord) -> ServerMoves | None:
         """The servers that the service moves in a change of hosts; None: the owner does."""
-        fabric, change = self._store.fabric(record.fabric), lifecycle.check_changing(record)
-        numbers = change.server_targets(fabric.topology)
-        if not numbers or not record.consent.lets_servers_go(live=self._live_ports):
+        moves = self._all_moves(record)
+        if not moves.targets or not record.consent.lets_servers_go(live=moves.live):
             return None
-        names = fabric.inventory.host_names
+        return moves
+
+    def _all_moves(self, record: AllocationRecord) -> ServerMoves:
+        """The servers that change hosts; none does so live where nothing joins the hosts."""
+        fabric, change = self._store.fabric(record.fabric), lifecycle.check_changing(record)
+        numbers, names = change.server_targets(fabric.topology), fabric.inventory.host_names
         targets = {names[old]: names[new] for old, new in numbers.items()}
-        return ServerMoves(record.id, record.project_id, targets, self._live_ports)
+        live = self._live_ports and not change.parted
+        return ServerMoves(record.id, record.project_id, targets, live)
 
     def _move_servers(self, record: AllocationRecord, moves: ServerMoves) -> MoveProgress:
         """Take the next step of each server; without the right the owner has to move them.
@@ -582,6 +637,8 @@ class Converger:
         try:
             self._effect("move servers", lambda: found.append(self._compute.move_servers(moves)))
         except Forbidden as error:
+            if moves.stage is MoveStage.STOP:
+                return self._at_stage(record, MoveStage.CHECK)
             return MoveProgress(stuck=(str(error),)) if self._busy(record) else NOTHING_MOVED
         return found[0]
 

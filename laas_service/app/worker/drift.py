@@ -108,7 +108,7 @@ def hosts_difference(
 def difference_of_handovers(recorded: Handover, observed: Handover | None) -> str | None:
     """What is not as recorded, in a sentence; None if all is."""
     if observed is None:
-        return "nothing is handed over"
+        return "nothing is handed over" if recorded.hosts else None
     if observed.project_id != recorded.project_id:
         return f"hosts are handed over to project {observed.project_id!r}"
     missing = sorted(set(recorded.hosts) - set(observed.hosts))

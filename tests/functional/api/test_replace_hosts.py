@@ -136,9 +136,10 @@ def test_no_free_links_join_old_and_new_hosts(client, active, replace, judged):
             failed = client.patch(f"{LINKS}/{link['id']}", json={"state": "failed"})
             assert failed.status_code == 200
     assert replace(path, hosts=hosts, dry_run=True).json["bridge"] is None
-    assert replace(path, hosts=hosts).json["bridge"] is None
+    begun = replace(path, hosts=hosts).json
+    assert (begun["changing"], begun["bridge"]) == ("stop", None)
     told = next(line for line in story(client, path) if line.startswith("other hosts asked for"))
-    assert "no free links join the old hosts to the new ones" in told
+    assert told.endswith("no free links join old and new hosts, so servers stop before they leave")
 
 
 def test_a_replacement_turns_back(client, deployment, active, work, replace, judged):

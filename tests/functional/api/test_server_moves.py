@@ -12,8 +12,8 @@ from laas_service.app.worker.converger import Converger
 from laas_service.domain.errors import Forbidden
 from tests.functional.api.test_evacuate import consents
 from tests.functional.api.test_evacuate import evacuate as evacuate
+from tests.functional.api.test_replace_hosts import LINKS, owned, owned_links
 from tests.functional.api.test_replace_hosts import judged as judged
-from tests.functional.api.test_replace_hosts import owned
 from tests.functional.api.test_replace_hosts import replace as replace
 from tests.functional.api.test_resize import active as active
 from tests.functional.api.test_resize import names, story
@@ -156,3 +156,104 @@ def test_servers_that_may_not_stop_move_where_their_ports_can_migrate_live(
     assert [moves.live for moves in asked[:1]] == ([True] if live else [])
     assert (list(deployment.compute.servers) == [host]) is not live
     assert client.get(path).json["changing"] == (None if live else "leave")
+
+
+@pytest.fixture
+def apart(client, deployment, active):
+    """An allocation on a leaf of its own, with a server; no free links lead to other leaves."""
+    path = active(4)
+    shown, held = client.get(path).json, owned_links(client, path)
+    for link in client.get(LINKS).json["links"]:
+        if link["id"] not in held:
+            failed = client.patch(f"{LINKS}/{link['id']}", json={"state": "failed"})
+            assert failed.status_code == 200
+    deployment.compute.servers[names(shown)[0]] = shown["project_id"]
+    return path, names(shown)
+
+
+def test_where_nothing_joins_the_hosts_servers_stop_move_and_start(
+    client, deployment, apart, evacuate, work, judged
+):
+    path, hosts = apart
+    consents(client, path)
+    dry = client.post("/v1/fabrics/main/evacuate", json={"hosts": hosts, "dry_run": True})
+    assert [move["bridge"] for move in dry.json["moves"]] == [None]
+    evacuate(hosts=hosts)
+    compute, seen = deployment.compute, []
+    moved = compute.move_servers
+
+    def noted(moves):
+        running = (compute.servers.keys() - compute.halted).intersection(hosts)
+        seen.append((moves.stage.value, bool(running), client.get(path).json["changing"]))
+        return moved(moves)
+
+    compute.move_servers = noted
+    work()
+    after = client.get(path).json
+    assert (after["changing"], after["error"]) == (None, None)
+    assert set(compute.servers) <= set(names(after))
+    assert set(names(after)).isdisjoint(hosts)
+    assert compute.halted == set(), "it runs again"
+    assert [stage for stage, _, _ in seen[:2]] == ["stop", "stop"]
+    assert seen[0] == ("stop", True, "stop")
+    assert all(not running for stage, running, _ in seen if stage == "move")
+    assert [phase for stage, _, phase in seen if stage == "start"] == ["leave", "leave"]
+    told = "".join(story(client, path))
+    assert "no free links join old and new hosts, so servers stop before they leave" in told
+    assert "no server runs on the 4 hosts that leave; the routes change" in told
+
+
+def test_an_owner_who_does_not_consent_stops_its_servers_itself(
+    client, deployment, apart, replace, work, judged
+):
+    path, hosts = apart
+    compute = deployment.compute
+    assert replace(path, hosts=hosts).json["changing"] == "stop"
+    work()
+    waits = client.get(path).json
+    assert waits["changing"] == "stop"
+    assert (
+        waits["error"] == f"servers run on hosts that the allocation leaves: server on {hosts[0]}"
+    )
+    assert compute.halted == set()
+    assert not any(compute.accepts(host) for host in (*hosts, *waits["joining"]))
+    compute.idle.add(hosts[0])
+    work()
+    assert client.get(path).json["changing"] == "leave"
+    del compute.servers[hosts[0]]
+    work()
+    assert client.get(path).json["changing"] is None
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_stopped_move_turns_back_and_its_servers_start_again(
+    client, deployment, apart, replace, work, judged, slow
+):
+    path, hosts = apart
+    consents(client, path)
+    deployment.compute.slow = slow
+    deployment.compute.broken = {hosts[0]} if not slow else set()
+    replace(path, hosts=hosts)
+    work()
+    assert client.get(path).json["changing"] == ("leave" if slow else "stop")
+    replace(path, turn_back=True)
+    deployment.compute.broken.clear()
+    deployment.compute.slow = False
+    work()
+    after = client.get(path).json
+    assert (names(after), after["changing"], after["error"]) == (hosts, None, None)
+    assert list(deployment.compute.servers) == [hosts[0]]
+    assert (deployment.compute.halted, deployment.compute.moving) == (set(), {})
+
+
+def test_servers_that_may_not_stop_do_not_move_where_nothing_joins_the_hosts(
+    deployment, apart, work
+):
+    path, hosts = apart
+    client = deployment.client(live_ports=True)
+    client.patch(path, json={"movable": "live"})
+    assert client.post("/v1/fabrics/main/evacuate", json={"hosts": hosts}).status_code == 202
+    work()
+    after = client.get(path).json
+    assert (names(after), after["changing"], after["announced"]) == (hosts, None, None)
+    assert any("its servers may not stop, and no free links" in x for x in story(client, path))

@@ -9,11 +9,12 @@ import json
 import os
 import subprocess
 import threading
+from dataclasses import replace
 
 import pytest
 
 from laas_service.adapters.compute_directory import DirectoryCompute
-from laas_service.app.ports.compute import Handover, MoveProgress, ServerMoves
+from laas_service.app.ports.compute import Handover, MoveProgress, MoveStage, ServerMoves
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 
 BLUE = Handover("blue-1", "p" * 32, ("n2", "n1"))
@@ -178,6 +179,47 @@ def test_servers_move_by_a_script_that_answers(path, tmp_path):
     assert "--live-migration --host n2 --wait" in texts(path)["000004-move-blue-1.sh"]
     compute.hand_over(SMALLER)
     assert compute.move_servers(MOVES).under_way, "an old answer counts for a new move"
+
+
+CITY = """\
+case "$*" in
+*"server list"*"--status ACTIVE"*) grep -qs s1 "$LOG.stopped" || echo s1 ;;
+*"server list"*--host*) cat "$LOG.servers" ;;
+*"2.73 server lock --reason "*" s1") echo locked >> "$LOG" ;;
+*"server stop s1") echo s1 > "$LOG.stopped"; echo stopped >> "$LOG" ;;
+*"server migrate --host n3 --wait s1") : > "$LOG.servers"; echo migrated >> "$LOG" ;;
+*"server migrate confirm s1") echo confirmed >> "$LOG" ;;
+*"server unlock s1") echo unlocked >> "$LOG" ;;
+*"server show "*s1) echo SHUTOFF ;;
+*"server start s1") echo started >> "$LOG" ;;
+*) exit 1 ;;
+esac
+"""
+"""A stand-in for ``openstack`` with one server, s1, that runs until it is stopped."""
+
+
+def test_servers_stop_before_they_move_and_start_afterwards(path, tmp_path):
+    log = tmp_path / "log"
+    (tmp_path / "log.servers").write_text("s1\n")
+    (tmp_path / "openstack").write_text(f"#!/bin/sh\n{CITY}")
+    (tmp_path / "openstack").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
+    stages = {stage: replace(MOVES, stage=stage) for stage in MoveStage}
+    assert DirectoryCompute(path).move_servers(stages[MoveStage.CHECK]) == MoveProgress()
+    done: list[MoveStage] = []
+    for stage in (MoveStage.STOP, MoveStage.MOVE, MoveStage.START):
+        DirectoryCompute(path).hand_over(BLUE if stage is MoveStage.STOP else SMALLER)
+        for earlier in done:
+            assert DirectoryCompute(path).move_servers(stages[earlier]) == MoveProgress()
+        (waits,) = DirectoryCompute(path).move_servers(stages[stage]).under_way
+        script = path / "commands" / waits.split()[1]
+        assert f"-{stage.value}-" in script.name
+        subprocess.run(["sh", script], env=env, check=True, cwd=tmp_path)
+        assert DirectoryCompute(path).move_servers(stages[stage]) == MoveProgress()
+        done.append(stage)
+    wanted = ["locked", "stopped", "migrated", "confirmed", "unlocked", "started"]
+    assert log.read_text().split() == wanted
+    assert not list((path / "answers").glob("stopped-*"))
 
 
 def test_repeating_writes_nothing_new(path):

@@ -36,6 +36,7 @@ def placement(hosts: int = 0b11, uplinks: int = 0b0011, spines: int = 0) -> Allo
     )
 
 
+HOSTS = range(SMALL.hosts)
 LINKS_ALONE = [Phase.PREPARE, Phase.SWITCH, Phase.WITHDRAW]
 OLD, NEW = placement(uplinks=0b0011), placement(uplinks=0b0110)
 
@@ -118,7 +119,7 @@ def test_the_next_action_of_each_state(state, fields, unconfirmed, confirmed):
         assert lifecycle.next_action(record(state, **fields), seen, repair_links=True) is action
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.STOP])
 @pytest.mark.parametrize("faults", [None, FAILED_LINK])
 def test_every_step_of_a_change_waits_for_its_routes_and_then_proceeds(phase, faults):
     allocation = changing(phase, faults=faults)
@@ -276,7 +277,8 @@ def test_a_record_that_changes_shows_what_it_holds_and_what_its_traffic_uses():
     for phase in Phase:
         allocation = changing(phase)
         assert allocation.held == NEW.joined(OLD)
-        assert allocation.traffic == (OLD if phase is Phase.PREPARE else NEW)
+        before = phase in (Phase.STOP, Phase.PREPARE)
+        assert allocation.traffic == (OLD if before else NEW)
         assert lifecycle.routes(NEW, OLD, phase).traffic == allocation.traffic
     settled = record(State.ACTIVE)
     assert (settled.change, settled.held, settled.traffic) == (None, OLD, OLD)
@@ -329,12 +331,27 @@ def hosts_of(allocation: Allocation | None) -> set[int]:
     return set() if allocation is None else set(allocation.hosts(SMALL))
 
 
-@given(masks, masks, masks, masks)
-def test_a_host_accepts_servers_only_between_its_routes(h1, u1, h2, u2):
-    """New hosts once the traffic goes over the new links; old ones until they are withdrawn."""
+def exchanges(change: Change) -> bool:
+    old, new = hosts_of(change.old), hosts_of(change.new)
+    return bool(old - new and new - old)
+
+
+@given(masks, masks, masks, masks, st.booleans())
+def test_a_host_accepts_servers_only_between_its_routes(h1, u1, h2, u2, bridged):
+    """New hosts once the traffic goes over the new links; old ones until they are withdrawn.
+
+    Where nothing joins them, the old ones only until their servers stop, before the routes change.
+    """
     old, new = placement(h1, u1), placement(h2, u2)
-    steps = walked(Change.begun(old, new))
+    steps = walked(Change.begun(old, new, placement(0, 0) if bridged else None))
+    parted = exchanges(steps[0]) and not bridged
+    assert steps[0].parted == parted
     wanted = [*LINKS_ALONE]
+    if parted:
+        wanted.append(Phase.STOP)
+        assert steps[0].routes == Routes(old)
+        assert steps[0].step.action is Action.STOP
+        assert not steps[0].step.awaits_routes
     if hosts_of(new) - hosts_of(old):
         wanted.append(Phase.ENTER)
     if hosts_of(old) - hosts_of(new):
@@ -348,7 +365,9 @@ def test_a_host_accepts_servers_only_between_its_routes(h1, u1, h2, u2):
         assert opened <= routed
         assert opened <= wanted_hosts
         routed = wanted_hosts
-    assert hosts_of(steps[0].open_hosts) == hosts_of(old)
+        if parted:
+            assert not opened & (hosts_of(old) - hosts_of(new))
+    assert hosts_of(steps[0].open_hosts) == hosts_of(old) & (hosts_of(new) if parted else {*HOSTS})
     assert hosts_of(steps[-1].open_hosts) == hosts_of(new)
 
 
