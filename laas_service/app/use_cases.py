@@ -117,7 +117,9 @@ class UseCases:
     def agents(self) -> AgentRegistry:
         """The use cases of agents. Raises: Conflict, where agents are not used."""
         if self._registry is None:
-            raise Conflict("agents are not used here; set [opensm] reached_by = agent")
+            raise Conflict(
+                "agents are not used here; set [opensm] reached_by = agent, or [ufm] agent"
+            )
         return self._registry
 
     def reload(

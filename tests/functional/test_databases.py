@@ -26,6 +26,7 @@ from tests.unit.adapters import (
     test_outbox,
     test_retention,
     test_store,
+    test_ufm_memory,
 )
 from tests.unit.adapters.fabric_import import test_review
 
@@ -58,6 +59,7 @@ SHARED = {
         test_component_words,
         test_retention,
         test_forward,
+        test_ufm_memory,
     )
     for name, value in vars(module).items()
 }

@@ -14,7 +14,6 @@ import pytest
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.db import ufm_memory
 from laas_service.adapters.ufm.manager import Change, changes
 from laas_service.adapters.ufm.memory import Request
 from laas_service.adapters.ufm.rest import Member, UfmRest, UfmSettings
@@ -337,28 +336,6 @@ def test_what_was_withdrawn_is_remembered_by_later_processes(site, tmp_path, rec
     add(site, key_of(WIDE, early), *gone)
     port = manager(site, tmp_path, record, memory=memory)
     assert f"{len(gone)} of them withdrawn by generation 8" in port.applied("tiny").problem
-
-
-def test_a_late_generation_does_not_add_what_a_newer_one_withdrew(tmp_path):
-    """The record alone does not tell, as after a restored backup."""
-    memory = remembering("tiny")
-    add_7 = Request("tiny", 0x100, True, frozenset({1, 2}), 7)
-    memory.begin(add_7)
-    memory.begin(add_7._replace(adds=False, guids=frozenset({2}), generation=8))
-    with pytest.raises(Conflict, match="generation 8 withdrew"):
-        memory.begin(add_7)
-    memory.begin(add_7._replace(guids=frozenset({1})))
-    memory.begin(add_7._replace(generation=8))
-    assert memory.withdrawn("tiny", [0x100]) == {}
-
-
-def test_the_oldest_withdrawals_are_forgotten_first(monkeypatch):
-    monkeypatch.setattr(ufm_memory, "MOST_WITHDRAWN", 5)
-    memory = remembering("tiny")
-    for generation in (1, 2, 3):
-        guids = frozenset(range(10 * generation, 10 * generation + 2))
-        memory.begin(Request("tiny", 0x100, False, guids, generation))
-    assert set(memory.withdrawn("tiny", [0x100]).values()) == {2, 3}
 
 
 # -- jobs and faults ---------------------------------------------------------------------------
