@@ -747,6 +747,7 @@ def limits(options: cfg.ConfigOpts.GroupAttr) -> Limits:
         hosts=None if options.hosts < 0 else options.hosts,
         allocations=None if options.allocations < 0 else options.allocations,
         moves=None if options.moves < 0 else options.moves,
+        slots=None if options.slots < 0 else options.slots,
     )
 
 

@@ -471,6 +471,9 @@ class Allocations:
         """
         record = self._expected(caller, id, versions)
         placed, wanted = lifecycle.check_slots_changeable(record), self._slot_change(record, asked)
+        assert record.slots is not None
+        if (more := wanted.demand.slots - record.slots.slots) > 0:
+            self._quotas.check_slots(record.project_id, more)
         view, _ = self._store.ledger(record.fabric)
         answer = wanted.chosen(view.copy(), record, placed)
         if isinstance(answer, NoFit):

@@ -295,6 +295,8 @@ class Moves:
                 new = to.beyond(placed).size
                 return PlannedMove(record, placed, to, new, record.moves_at, announced=True)
             return Staying(record, hosts, "another move of it is announced")
+        if record.sharing is not None:
+            return Staying(record, hosts, "its hosts are shared; those who have slots stay")
         if not record.in_compute:
             return Staying(record, hosts, "it is a container; what is inside moves within it")
         if why := self._planner.why_hosts_stay(record, permission, left):

@@ -65,6 +65,10 @@ class Quotas:
         """Return if the project may have so many hosts more. Raises: QuotaExceeded."""
         self._store.may_grow(project_id, more, self.limits)
 
+    def check_slots(self, project_id: str, more: int) -> None:
+        """Return if the project may have so many slots more. Raises: QuotaExceeded."""
+        self._store.may_have_slots(project_id, more, self.limits)
+
     def moves_left(self, project_ids: Collection[str]) -> Mapping[str, int]:
         """The moves to other hosts that projects may still have now, of those with a limit."""
         return self._store.moves_left(project_ids, self.limits)

@@ -330,19 +330,21 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most hosts and allocations that a project may have at one time; None is no limit.
+    """The most hosts, allocations and slots that a project may have at one time; None: no limit.
 
-    ``moves`` is how often its allocations may get other hosts for others in ``MOVES_PERIOD``.
+    ``slots`` are those of shared hosts. ``moves`` is how often its allocations may get other hosts
+    for others in ``MOVES_PERIOD``.
     """
 
     hosts: int | None = None
     allocations: int | None = None
     moves: int | None = None
+    slots: int | None = None
 
     @property
     def admission(self) -> bool:
         """Whether they limit what is admitted."""
-        return self.hosts is not None or self.allocations is not None
+        return any(most is not None for most in (self.hosts, self.allocations, self.slots))
 
 
 NO_LIMITS = Limits()
@@ -353,7 +355,7 @@ MOVES_PERIOD = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The quota of a project, and how many hosts and allocations it has now.
+    """The quota of a project, and how many hosts, allocations and slots it has now.
 
     ``moves`` are those to other hosts that are announced, or began within ``MOVES_PERIOD``.
     """
@@ -363,6 +365,7 @@ class Usage:
     hosts: int
     allocations: int
     moves: int = 0
+    slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)

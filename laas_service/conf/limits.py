@@ -44,6 +44,16 @@ for 24 hours. Exchanges of links alone do not count. laas-manage quota sets the 
 projects; 0 exempts a project. Moves that an administrator forces count, but are not limited.
 """,
     ),
+    cfg.Opt(
+        "slots",
+        mutable=True,
+        type=_COUNT,
+        default=-1,
+        help="""
+Slots of shared hosts (class of service "shared") that a project may have at one time; -1 is
+unlimited. Queued requests count. laas-manage quota sets the limits of single projects.
+""",
+    ),
     cfg.ListOpt(
         "unmoved_projects",
         mutable=True,

@@ -241,13 +241,13 @@ def test_quotas_of_projects(ready):
     ready("quota", "set", "blue", "--hosts", 64, "--allocations", -1)
     ready("quota", "set", "red", "--hosts", 0, "--moves", 2)
     assert ready("quota", "list").splitlines() == [
-        "blue: 0 of 64 hosts, 0 of any allocations, 0 of the default moves",
-        "red: 0 of 0 hosts, 0 of the default allocations, 0 of 2 moves",
+        "blue: 0 of 64 hosts, 0 of any allocations, 0 of the default moves, 0 of the default slots",
+        "red: 0 of 0 hosts, 0 of the default allocations, 0 of 2 moves, 0 of the default slots",
     ]
     ready("quota", "unset", "blue")
     assert "blue" not in ready("quota", "list")
     assert "there is no quota of project 'blue'" in ready("quota", "unset", "blue", rc=1)
-    assert "give --hosts, --allocations or --moves" in ready("quota", "set", "red", rc=1)
+    assert "give --hosts, --allocations, --moves or --slots" in ready("quota", "set", "red", rc=1)
     assert "give the id of a project" in ready("quota", "set", "a b", "--hosts", 1, rc=1)
     for wrong in ("-2", "many", "9" * 5000):
         with pytest.raises(SystemExit):

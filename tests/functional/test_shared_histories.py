@@ -3,8 +3,8 @@
 """Random histories of tenants who own hosts and tenants who share some, on one fabric.
 
 After every step the judges look at the records and at the tables that would be published: no host,
-link or slot has two owners, and every tenant is promised on each link what it can put there. At the
-end all is given back.
+link or slot has two owners, and every tenant is promised on each link what it can put there. The
+process may die before or after any commit. At the end all is given back.
 """
 
 from __future__ import annotations
@@ -61,7 +61,13 @@ STEPS = st.tuples(
         + ["serve", "converge", "converge", "restart", "lost cache"]
     ),
     CHOICE,
+    st.integers(0, 8),
 )
+"""What happens, a choice, and at which commit the process dies (0: at none)."""
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing survives the end of a process."""
 
 
 class Site:
@@ -78,7 +84,9 @@ class Site:
 
     def begin(self) -> None:
         """A process without a memory."""
+        self.left = 0
         self.store = SqlStore(self.engine)
+        self.store._transactions.at = self.at
         policies = {name: POLICIES[name]() for name in ("jigsaw", "laas")}
         use_cases = UseCases(
             self.store,
@@ -107,9 +115,21 @@ class Site:
 
     # -- steps ------------------------------------------------------------------
 
-    def take(self, step: str, choice: int) -> None:
-        with suppress(Conflict, InvalidInput):
-            getattr(self, step.replace(" ", "_"))(choice)
+    def at(self, step: str) -> None:
+        """Before or after a commit: die there, if it is time."""
+        if self.left:
+            self.left -= 1
+            if not self.left:
+                raise Killed(step)
+
+    def take(self, step: str, choice: int, dies: int = 0) -> None:
+        self.left = dies
+        try:
+            with suppress(Conflict, InvalidInput):
+                getattr(self, step.replace(" ", "_"))(choice)
+        except Killed:
+            self.begin()
+        self.left = 0
 
     def ask(self, request: AllocationRequest) -> None:
         self.allocations.allocate(OPERATOR, request)
@@ -209,8 +229,8 @@ def test_no_promise_is_broken_and_all_is_given_back(tree, empty_database, steps)
     with TemporaryDirectory(prefix="laas-") as directory:
         path = Path(shutil.copy(empty_database, Path(directory) / "laas.sqlite"))
         site = Site(path, TREES[tree])
-        for step, choice in steps:
-            site.take(step, choice)
+        for step, choice, dies in steps:
+            site.take(step, choice, dies)
             site.judge()
         site.give_all_back()
         site.judge()

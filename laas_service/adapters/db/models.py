@@ -660,6 +660,7 @@ class Quota(Base):
     hosts: Mapped[int | None]
     allocations: Mapped[int | None]
     moves: Mapped[int | None]
+    slots: Mapped[int | None]
 
 
 class BegunMove(Base):

@@ -252,7 +252,7 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         self.limits = quotas.limits(session, self.record.project_id, self.limits)
 
     def lock(self, session: Session) -> None:
-        if self._more > 0 and self.limits.admission:
+        if (self._more > 0 or self._more_slots > 0) and self.limits.admission:
             quotas.lock_all(session)
 
     @property
@@ -260,6 +260,12 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         """The hosts that count in addition; those in a container count with the container."""
         record = self.record
         return self._change.new.requested - record.hosts if record.parent is None else 0
+
+    @property
+    def _more_slots(self) -> int:
+        """The slots that count in addition."""
+        new, old = self._change.new.slots, self._change.old.slots
+        return 0 if new is None or old is None else new.demand.slots - old.demand.slots
 
     def search(self, draft: Ledger) -> Move | Settled[AllocationRecord | T]:
         answer = self.choose(draft.copy())
@@ -307,6 +313,8 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
     ) -> Written[AllocationRecord | T]:
         """Hold both places while virtual machines move, else the new one at once."""
         record, change, moving = self.record, self._change, bool(self._change.steps())
+        if self._more_slots > 0:
+            quotas.check_slots(session, record.project_id, self._more_slots, self.limits)
         held = change.held if moving else change.new
         part = draft.ledger(record.parent).part
         assert part is not None

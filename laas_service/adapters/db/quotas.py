@@ -33,6 +33,7 @@ def limits(session: Session, project_id: str, default: Limits) -> Limits:
         hosts=_own(row.hosts, default.hosts),
         allocations=_own(row.allocations, default.allocations),
         moves=_own(row.moves, default.moves),
+        slots=_own(row.slots, default.slots),
     )
 
 
@@ -66,7 +67,9 @@ def check(session: Session, new: AllocationRequest, limits: Limits) -> None:
     """
     if not limits.admission:
         return
-    allocations, hosts = _used(session, new.project_id)
+    allocations, hosts, slots = _used(session, new.project_id)
+    if new.slots is not None:
+        _hold("slots", slots + new.slots.slots, limits.slots)
     _hold("allocations", allocations + 1, limits.allocations)
     if new.parent is None:
         _hold("hosts", hosts + new.hosts, limits.hosts)
@@ -80,6 +83,16 @@ def check_growth(session: Session, project_id: str, more: int, limits: Limits) -
     """
     if limits.hosts is not None:
         _hold("hosts", _used(session, project_id)[1] + more, limits.hosts)
+
+
+def check_slots(session: Session, project_id: str, more: int, limits: Limits) -> None:
+    """Return if the project stays within the limits with so many slots more.
+
+    Raises:
+        QuotaExceeded: it would not.
+    """
+    if limits.slots is not None:
+        _hold("slots", _used(session, project_id)[2] + more, limits.slots)
 
 
 def check_move(
@@ -125,11 +138,11 @@ def _moves(session: Session, project_id: str, now: datetime, but: str = "") -> i
     )
 
 
-def _used(session: Session, project_id: str) -> tuple[int, int]:
-    """The allocations and hosts of the project."""
+def _used(session: Session, project_id: str) -> tuple[int, int, int]:
+    """The allocations, hosts and slots of the project."""
     query = select(*COUNTED).where(models.Allocation.project_id == project_id, LIVE)
-    allocations, hosts = session.execute(query).one()
-    return allocations, int(hosts)
+    allocations, hosts, slots = session.execute(query).one()
+    return allocations, int(hosts), int(slots)
 
 
 def check_alone(session: Session, new: AllocationRequest) -> None:
@@ -153,8 +166,9 @@ COUNTED = (
     func.coalesce(
         func.sum(case((models.Allocation.parent.is_(None), models.Allocation.hosts), else_=0)), 0
     ),
+    func.coalesce(func.sum(models.Allocation.slots), 0),
 )
-"""Allocations, and hosts; hosts of allocations in a container count with the container."""
+"""Allocations, hosts and slots; hosts of allocations in a container count with the container."""
 
 LIVE: ColumnElement[bool] = models.Allocation.state.not_in([state.value for state in OVER])
 
@@ -175,6 +189,8 @@ class Quota:
     used_allocations: int = 0
     moves: int | None = None
     used_moves: int = 0
+    slots: int | None = None
+    used_slots: int = 0
 
 
 class SqlQuotas:
@@ -187,10 +203,10 @@ class SqlQuotas:
     def usage(self, project_id: str, default: Limits) -> Usage:
         """See ``app.ports.allocations.QuotaReader.usage``."""
         with translated(), Session(self._engine) as session:
-            allocations, hosts = _used(session, project_id)
+            allocations, hosts, slots = _used(session, project_id)
             moves = _moves(session, project_id, self._now())
             own = limits(session, project_id, default)
-            return Usage(project_id, own, hosts, allocations, moves)
+            return Usage(project_id, own, hosts, allocations, moves, slots)
 
     def moves_left(self, project_ids: Collection[str], default: Limits) -> dict[str, int]:
         """See ``app.ports.allocations.QuotaReader.moves_left``."""
@@ -212,21 +228,31 @@ class SqlQuotas:
         with translated(), Session(self._engine) as session:
             check_growth(session, project_id, more, limits(session, project_id, default))
 
+    def may_have_slots(self, project_id: str, more: int, default: Limits) -> None:
+        """See ``app.ports.allocations.QuotaReader.may_have_slots``."""
+        with translated(), Session(self._engine) as session:
+            check_slots(session, project_id, more, limits(session, project_id, default))
+
     def all(self) -> list[Quota]:
         """Of projects that have a quota of their own or an allocation, by id."""
         table = models.Allocation
         usage = select(table.project_id, *COUNTED).where(LIVE).group_by(table.project_id)
         with translated(), Session(self._engine) as session:
             own = {row.project_id: row for row in session.scalars(select(models.Quota))}
-            counts = {id: (int(hosts), count) for id, count, hosts in session.execute(usage)}
+            counts = {
+                id: (int(hosts), count, int(slots))
+                for id, count, hosts, slots in session.execute(usage)
+            }
             return [
                 Quota(
                     id,
                     own[id].hosts if id in own else None,
                     own[id].allocations if id in own else None,
-                    *counts.get(id, (0, 0)),
+                    *counts.get(id, (0, 0, 0))[:2],
                     own[id].moves if id in own else None,
                     _moves(session, id, self._now()),
+                    own[id].slots if id in own else None,
+                    counts.get(id, (0, 0, 0))[2],
                 )
                 for id in sorted(own.keys() | counts.keys())
             ]
@@ -237,12 +263,17 @@ class SqlQuotas:
         hosts: int | None,
         allocations: int | None,
         moves: int | None = None,
+        slots: int | None = None,
     ) -> None:
         """Set the quota of a project; present allocations stay."""
         with write_transaction(self._engine) as session:
             session.merge(
                 models.Quota(
-                    project_id=project_id, hosts=hosts, allocations=allocations, moves=moves
+                    project_id=project_id,
+                    hosts=hosts,
+                    allocations=allocations,
+                    moves=moves,
+                    slots=slots,
                 )
             )
 

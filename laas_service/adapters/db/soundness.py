@@ -92,7 +92,7 @@ def _numbers(connection: Connection) -> Iterator[str]:
         if row.token < 1:
             yield f"fabric {row.fabric}: the lease has the token {row.token}"
     for row in _rows(connection, models.Quota):
-        for name in ("hosts", "allocations", "moves"):
+        for name in ("hosts", "allocations", "moves", "slots"):
             if (most := getattr(row, name)) is not None and most < -1:
                 yield f"project {row.project_id}: the quota of {name} is {most}"
 

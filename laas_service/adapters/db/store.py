@@ -111,6 +111,7 @@ class SqlStore:
         quotas = SqlQuotas(self._engine, transactions.now)
         self.usage, self.within_limits = quotas.usage, quotas.within_limits
         self.may_grow, self.moves_left = quotas.may_grow, quotas.moves_left
+        self.may_have_slots = quotas.may_have_slots
 
         transitions = Transitions(transactions)
         self.allocation, self.allocations = transitions.allocation, transitions.allocations

@@ -83,6 +83,7 @@ class Quota(Schema):
         Share,
         Field(description="Of its allocations to other hosts, for others, within 24 hours."),
     ]
+    slots: Annotated[Share, Field(description="Of shared hosts.")]
 
     @classmethod
     def of(cls, usage: Usage) -> Self:
@@ -91,6 +92,7 @@ class Quota(Schema):
             hosts=Share(limit=usage.limits.hosts, used=usage.hosts),
             allocations=Share(limit=usage.limits.allocations, used=usage.allocations),
             moves=Share(limit=usage.limits.moves, used=usage.moves),
+            slots=Share(limit=usage.limits.slots, used=usage.slots),
         )
 
 

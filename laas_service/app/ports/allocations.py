@@ -150,6 +150,9 @@ class QuotaReader(Protocol):
     def may_grow(self, project_id: str, more: int, limits: Limits) -> None:
         """Return if the project may have so many hosts more now, else ``QuotaExceeded``."""
 
+    def may_have_slots(self, project_id: str, more: int, limits: Limits) -> None:
+        """Return if the project may have so many slots more now, else ``QuotaExceeded``."""
+
     def moves_left(self, project_ids: Collection[str], limits: Limits) -> Mapping[str, int]:
         """How many moves to other hosts each of the projects may still have now.
 

@@ -342,7 +342,7 @@ _QUOTA = (
                     help=f"limit on {noun} at one time; -1: unlimited; default: the limit in "
                     "[limits]",
                 )
-                for noun in ("hosts", "allocations")
+                for noun in ("hosts", "allocations", "slots")
             ),
             argument(
                 "--moves",

@@ -17,7 +17,8 @@ def show_quotas(args: argparse.Namespace) -> int:
         print(
             f"{quota.project_id}: {quota.used_hosts} of {_most(quota.hosts)} hosts, "
             f"{quota.used_allocations} of {_most(quota.allocations)} allocations, "
-            f"{quota.used_moves} of {_most(quota.moves)} moves"
+            f"{quota.used_moves} of {_most(quota.moves)} moves, "
+            f"{quota.used_slots} of {_most(quota.slots)} slots"
         )
     return 0
 
@@ -28,11 +29,13 @@ def _most(number: int | None) -> str:
 
 def set_quota(args: argparse.Namespace) -> int:
     """Record the quota of a project; existing allocations stay."""
-    if args.hosts is None and args.allocations is None and args.moves is None:
-        raise InvalidInput("quota", None, "give --hosts, --allocations or --moves, or use unset")
+    limits = (args.hosts, args.allocations, args.moves, args.slots)
+    if all(limit is None for limit in limits):
+        fix = "give --hosts, --allocations, --moves or --slots, or use unset"
+        raise InvalidInput("quota", None, fix)
     if not re.fullmatch(PROJECT, args.project):
         raise InvalidInput("project", args.project, "give the id of a project")
-    parts_of(args).quotas.set(args.project, args.hosts, args.allocations, args.moves)
+    parts_of(args).quotas.set(args.project, *limits)
     return 0
 
 

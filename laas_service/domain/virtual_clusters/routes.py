@@ -68,7 +68,8 @@ class Routes:
         spines = self._tree.l2_per_pod * self._tree.spines_per_group
         self._switches = self._tree.leaves + l2 + spines
         self._head = np.full(2 + 2 * len(self.links), -1, dtype=np.int64)
-        self._out = np.full((self._switches, self.tree.machines), NO_ROUTE, dtype=np.int32)
+        self._out = np.zeros((self.tree.machines, self._switches), dtype=np.int32)
+        """By machine and switch: the number of the link taken, less ``NO_ROUTE``."""
         self._partition = Partition(topology, allocation, self._named, frozenset(failed))
         self._machines_of = {
             leaf: np.array([self.machine_of(host) for host in hosts], dtype=np.int64)
@@ -133,7 +134,7 @@ class Routes:
         at = np.broadcast_to(leaves[:, None], (len(leaves), len(machines))).copy()
         goal, steps = goals[None, :], []
         for _ in range(STEPS):
-            link = np.where(at == goal, NO_LINK, self._out[at, machines[None, :]])
+            link = np.where(at == goal, NO_LINK, NO_ROUTE + self._out[machines[None, :], at])
             steps.append(link)
             at = np.where(link > NO_ROUTE, self._head[link], np.where(link == NO_ROUTE, goal, at))
         return np.stack(steps, axis=2).astype(np.int32)
@@ -181,5 +182,5 @@ class Routes:
             machines = self._machines_of[leaf]
             for switch, out, working in self._partition.entries(leaf, len(machines)):
                 if working:
-                    self._out[switch, machines] = out
+                    self._out[machines, switch] = np.array(out) - NO_ROUTE
             self._missing[leaf] = False

@@ -57,6 +57,34 @@ def test_a_project_gets_no_more_allocations_than_it_may_have(deployment):
     assert len(client.get("/v1/allocations?project_id=blue").json["allocations"]) == 2
 
 
+def test_a_project_gets_no_more_slots_than_it_may_have(deployment):
+    SqlQuotas(deployment.engine).set("blue", None, None, slots=6)
+    client = deployment.client()
+    sharing = {"slots": 4, "bandwidth": 10.0, "open": True}
+    assert ask(client, 4, RED, sharing=sharing).status_code == 202
+    deployment.converge()
+
+    def share(slots, headers=BLUE, **more):
+        body = {"name": "x", "class": "shared", "slots": slots, "bandwidth": 1.0, **more}
+        return client.post("/v1/allocations", json=body, headers=headers)
+
+    first = share(4)
+    assert first.status_code == 202
+    for more in ({}, {"dry_run": True}, {"wait": True}):
+        answer = share(3, **more)
+        assert answer.status_code == 403
+        assert [(e["field"], e["value"]) for e in answer.json["errors"]] == [("slots", 7)]
+    assert share(3, RED).status_code == 202
+    deployment.converge()
+    path = f"/v1/allocations/{first.json['id']}"
+    assert client.patch(path, json={"slots": 7}, headers=BLUE).status_code == 403
+    tried = client.patch(path, json={"slots": 7, "dry_run": True}, headers=BLUE)
+    assert tried.status_code == 403
+    assert client.patch(path, json={"slots": 6}, headers=BLUE).status_code == 200
+    usage = client.get("/v1/quota", headers=BLUE).json["slots"]
+    assert usage == {"limit": 6, "used": 6}
+
+
 def test_what_is_inside_a_container_is_counted_once(deployment):
     client = limited(deployment, hosts=12)
     container = ask(client, 8, container=True).json["id"]
@@ -190,6 +218,7 @@ def test_a_project_sees_what_it_may_have_and_has(guarded, deployment):
         "hosts": {"limit": 9, "used": 5},
         "allocations": {"limit": 2, "used": 1},
         "moves": {"limit": None, "used": 0},
+        "slots": {"limit": None, "used": 0},
     }
     assert client.get("/v1/quota", headers=blue).json["hosts"] == {"limit": 9, "used": 0}
     SqlQuotas(deployment.engine).set("red", -1, None)
