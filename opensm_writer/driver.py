@@ -136,7 +136,7 @@ class OpenSmDriver:
             if problem is not None:
                 LOG.warning("the tables of %s name port GUIDs: %s", self._fabric, problem)
         self._published = publish.publish_set(configuration, settings, self._root, self._keep, last)
-        self._sets.remember(self._published.tables)
+        self._sets.remember(self._published)
 
     def fetch(self, source: fetch.Source) -> None:
         """Make the source's set current, if it passes the checks.

@@ -11,6 +11,7 @@ from laas_service.domain.errors import InvalidFile
 from laas_service.domain.inventory import CableEnds
 from laas_service.domain.wording import listed
 from opensm_writer import fileset, parse, render
+from opensm_writer.publish import PublishedSet
 
 LOG = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class SetReader:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._sets: dict[str, SetOnDisk] = {}
-        self._published: tuple[parse.SwitchTable, ...] = ()
+        self._published: PublishedSet | None = None
 
     def current(self) -> SetOnDisk | None:
         """The current set, which may be damaged; None without one. Raises: OSError."""
@@ -71,12 +72,13 @@ class SetReader:
 
     def known_tables(self) -> Mapping[bytes, parse.SwitchTable]:
         """All tables in memory by digest; see ``parse.switch_tables``."""
+        published = self._published.tables if self._published is not None else ()
         tables = (table for on_disk in self._sets.values() for table in on_disk.tables)
-        return {table.digest: table for table in (*self._published, *tables)}
+        return {table.digest: table for table in (*published, *tables)}
 
-    def remember(self, tables: Iterable[parse.SwitchTable]) -> None:
-        """Keep the tables of a set that was just published, so that they are not parsed again."""
-        self._published = tuple(tables)
+    def remember(self, published: PublishedSet) -> None:
+        """Keep a set that this process just wrote, so that its tables are not read again."""
+        self._published = published
 
     def _read(self, name: str) -> SetOnDisk:
         directory = self._home / name
@@ -90,7 +92,7 @@ class SetReader:
             damaged = fileset.damaged(directory, manifest, unread=(render.TABLES,))
             tables: tuple[parse.SwitchTable, ...] = ()
             try:
-                tables = fileset.checked_tables(directory, manifest, self.known_tables())
+                tables = self._tables_in(directory, manifest)
             except InvalidFile:  # the file of a set can be parsed
                 damaged = sorted({*damaged, render.TABLES})
             if damaged:
@@ -115,6 +117,24 @@ class SetReader:
             LOG.error("the set in %s is damaged: %s", directory, on_disk.damage)
         self._sets[name] = on_disk
         return on_disk
+
+    def _tables_in(
+        self, directory: Path, manifest: fileset.Manifest
+    ) -> tuple[parse.SwitchTable, ...]:
+        """The tables of a set; their file is read unless this process wrote it and nobody since.
+
+        Raises:
+            InvalidFile, OSError: as ``fileset.checked_tables``.
+        """
+        own = self._published
+        if (
+            own is not None
+            and own.directory.name == directory.name
+            and own.manifest.files[render.TABLES] == manifest.files[render.TABLES]
+            and own.signature == fileset.signature(own.directory, render.TABLES)
+        ):
+            return own.tables
+        return fileset.checked_tables(directory, manifest, self.known_tables())
 
 
 def _lids(directory: Path, tables: Iterable[parse.SwitchTable]) -> Mapping[int, int]:

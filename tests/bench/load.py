@@ -100,7 +100,17 @@ class Service:
             process.start()
         while not all(process.answers() for process in self.processes):
             time.sleep(0.2)
+        self._wait_for_first()
         return self
+
+    def _wait_for_first(self) -> None:
+        """Allocate one host and wait until it is active: the worker has written all tables once."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[0], timeout=600)
+        shown = _answer(connection, "POST", "/v1/allocations", {"name": "first", "hosts": 1})[1]
+        while shown["state"] != "active":
+            time.sleep(0.2)
+            shown = _answer(connection, "GET", f"/v1/allocations/{shown['id']}")[1]
+        connection.close()
 
     def __exit__(self, *exc: object) -> None:
         for process in self.processes:
@@ -195,14 +205,10 @@ class Load:
         body: object = None,
     ) -> dict[str, str] | None:
         """Send a request; returns the allocation, or None if it was refused."""
-        sent = None if body is None else json.dumps(body)
-        headers = {"Content-Type": "application/json"} if sent else {}
         started = time.perf_counter()
-        connection.request(method, f"/v1/allocations{id and '/'}{id}", sent, headers)
-        response = connection.getresponse()
-        document: dict[str, str] = json.loads(response.read())
-        self._count(method, response.status, time.perf_counter() - started)
-        return document if response.status < 300 else None
+        status, document = _answer(connection, method, f"/v1/allocations{id and '/'}{id}", body)
+        self._count(method, status, time.perf_counter() - started)
+        return document if status < 300 else None
 
     def _count(self, method: str, status: int, seconds: float) -> None:
         kind = f"{method} {status}"
@@ -230,6 +236,18 @@ class Load:
         header = ("requests", "seconds", "API MiB", "worker MiB", *processor)
         memory = table(header, self._curve)
         return f"{times}\n\n{memory}"
+
+
+def _answer(
+    connection: http.client.HTTPConnection, method: str, path: str, body: object = None
+) -> tuple[int, dict[str, str]]:
+    """Send a request; returns the status and the document of the answer."""
+    sent = None if body is None else json.dumps(body)
+    headers = {"Content-Type": "application/json"} if sent else {}
+    connection.request(method, path, sent, headers)
+    response = connection.getresponse()
+    document: dict[str, str] = json.loads(response.read())
+    return response.status, document
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import fileset, parse, publish, render
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.render import Settings
+from opensm_writer.set_reader import SetReader
 from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
 
 FABRICS = [
@@ -128,6 +129,18 @@ def test_nothing_is_copied_from_a_damaged_set(tmp_path, damage):
     published = publish.publish_set(configuration, SETTINGS, tmp_path, previous=last)
     assert lfts.read_text() == "".join(render.lfts(subnet_configuration(state([POD, WIDE], 2))))
     assert fileset.damaged(published.directory, published.manifest) == []
+
+
+def test_the_own_set_is_read_only_if_somebody_touched_its_tables(tmp_path):
+    last = publish.publish_set(subnet_configuration(state([POD], 1)), SETTINGS, tmp_path)
+    reader = SetReader(tmp_path / "tiny")
+    reader.remember(last)
+    with mock.patch.object(fileset, "checked_tables", wraps=fileset.checked_tables) as read:
+        assert reader.current().tables == last.tables
+    assert read.call_count == 0
+    lfts = tmp_path / "tiny" / "current" / "lfts"
+    lfts.write_text(lfts.read_text().replace(" 002 #", " 003 #", 1))
+    assert "lfts" in reader.current().damage
 
 
 @given(st.integers(1, 3000))
