@@ -98,6 +98,7 @@ class AdmissionQueue:
         self._discipline = discipline
         self._clock = clock
         self._settled: dict[str, _Settled] = {}
+        self._last: dict[str, tuple[LedgerView, list[AllocationRecord]]] = {}
 
     def within(self, budget: RequestBudget) -> AdmissionQueue:
         """This queue on behalf of one request: its searches draw on the budget."""
@@ -182,7 +183,7 @@ class AdmissionQueue:
         may start now are placed before it, on a copy of the ledger; the worker admits them.
         """
         request = _request(newcomer)
-        waiting = self._waiting(newcomer.fabric, newcomer.parent)
+        waiting = self._waiting_beside(ledger, newcomer)
         policy = self._policies[newcomer.policy]
         answer = propose_in_scope(policy, ledger, request)
         if isinstance(answer, NoFit):
@@ -376,6 +377,19 @@ class AdmissionQueue:
     def _waiting(self, fabric_id: str, scope: str | None) -> list[AllocationRecord]:
         """The queue of the fabric, or of a container."""
         return [record for record in self._queued(fabric_id) if record.parent == scope]
+
+    def _waiting_beside(
+        self, ledger: LedgerView, newcomer: AllocationRequest
+    ) -> list[AllocationRecord]:
+        """The queue that a newcomer would join; read once for the newcomers with one ledger.
+
+        The queue changes with the generation, which has another ledger.
+        """
+        read, queued = self._last.get(newcomer.fabric, (None, []))
+        if read is not ledger:
+            queued = self._queued(newcomer.fabric)
+            self._last[newcomer.fabric] = ledger, queued
+        return [record for record in queued if record.parent == newcomer.parent]
 
     def _ends(self, fabric_id: str) -> dict[str, float]:
         """When the present allocations are expected to end, if the discipline needs it."""

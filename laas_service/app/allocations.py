@@ -41,7 +41,14 @@ from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.projects import Projects
 from laas_service.app.quotas import Quotas, too_few_servers
-from laas_service.app.records import AllocationRecord, Caller, Event, Holding, Wait
+from laas_service.app.records import (
+    AllocationRecord,
+    Caller,
+    Event,
+    FabricRecord,
+    Holding,
+    Wait,
+)
 from laas_service.app.refusals import explained, naming_withheld
 from laas_service.app.requests import (
     AllocationRequest,
@@ -256,29 +263,31 @@ class Allocations:
 
     def view(self, record: AllocationRecord) -> AllocationView:
         """The allocation with its fabric, place in the queue, degradation and progress."""
-        holding = self._store.holding(record.fabric)
-        [view] = self._views([record], {record.fabric: holding})
+        fabric, holding = self._store.fabric_and_holding(record.fabric)
+        [view] = self._views([record], {record.fabric: (fabric, holding)})
         return replace(view, progress=self._progress(record, holding))
 
     def views(self, records: Collection[AllocationRecord]) -> list[AllocationView]:
         """As ``view``, without progress."""
         ids = {record.fabric for record in records}
-        return self._views(records, {id: self._store.holding(id) for id in ids})
+        return self._views(records, {id: self._store.fabric_and_holding(id) for id in ids})
 
     def _views(
-        self, records: Collection[AllocationRecord], holdings: Mapping[str, Holding]
+        self,
+        records: Collection[AllocationRecord],
+        fabrics: Mapping[str, tuple[FabricRecord, Holding]],
     ) -> list[AllocationView]:
-        fabrics = {id: self._store.fabric(id) for id in holdings}
         places = self._places(records)
         return [
             AllocationView(
                 record,
-                fabrics[record.fabric],
+                fabric,
                 places.get(record.id),
-                _degradation_now(record, fabrics[record.fabric].topology),
-                holdings[record.fabric].waits_for if lifecycle.has_step_now(record) else None,
+                _degradation_now(record, fabric.topology),
+                holding.waits_for if lifecycle.has_step_now(record) else None,
             )
             for record in records
+            for fabric, holding in [fabrics[record.fabric]]
         ]
 
     @REPEATED.wraps

@@ -36,6 +36,10 @@ HTTP server cuts longer bodies off."""
 CLOSING = 5
 """Seconds between two looks for connections that have timed out."""
 
+SWITCH = 0.001
+"""Seconds for which a thread computes while others wait. A request waits so long after each answer
+of the database; Python's 5 ms add up to more than its own computing."""
+
 CLI = [
     cfg.BoolOpt(
         "all-in-one",
@@ -162,6 +166,7 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None)
     for fabric in parts.store.fabrics():  # slow for a large fabric, so before the first request
         parts.store.ledger(fabric.id)
     parts.collector.settle()
+    sys.setswitchinterval(SWITCH)
     server = http_server(app, conf)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     on_hangup(conf, args, parts.reload, CLI)

@@ -47,7 +47,8 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 
 def set_defaults() -> None:
     """Set our defaults of other libraries' options, for ``oslo-config-generator``."""
-    cfg.set_defaults(database.OPTIONS, connection=database.CONNECTION)
+    defaults = {"connection": database.CONNECTION, "max_pool_size": database.POOL_SIZE}
+    cfg.set_defaults(database.OPTIONS, **defaults)
     logging.set_defaults(default_log_levels=_log_levels())
 
 

@@ -25,16 +25,18 @@ ENGINE_OPTIONS = (
 )
 """Options that ``create_engine`` of oslo.db takes under the same name."""
 
-
 CONNECTION = "sqlite:///$state_dir/laas.sqlite"
 """Default of ``connection``."""
+
+POOL_SIZE = 20
+"""Default of ``max_pool_size``: as many as [api] threads use, or they often open others anew."""
 
 
 def set_defaults(conf: cfg.ConfigOpts) -> None:
     """Set the defaults of this module in ``conf``."""
-    options.set_defaults(conf, connection=CONNECTION)
+    options.set_defaults(conf, connection=CONNECTION, max_pool_size=POOL_SIZE)
 
 
 def engine_options(conf: cfg.ConfigOpts) -> dict[str, Any]:
-    """The configured arguments of ``create_engine``."""
-    return {name: conf.database[name] for name in ENGINE_OPTIONS}
+    """The arguments of ``create_engine``: the configured ones, and no pause for eventlet."""
+    return {name: conf.database[name] for name in ENGINE_OPTIONS} | {"thread_checkin": False}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,11 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.thread_order import ThreadOrder
 from laas_service.adapters.db.turns import Turns
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, HostState, LinkState, Move, Wait
+from laas_service.app.records import AllocationRecord, HostState, Limits, LinkState, Move, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
+from laas_service.domain.errors import InvalidInput, QuotaExceeded
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.baseline import Baseline
@@ -106,6 +108,103 @@ def test_threads_of_one_process_lose_no_races_against_each_other(rivals):
     assert {answer.state for answer in answers} == {State.ALLOCATING}
     assert "after commit: admit" in steps
     assert "lost race: admit" not in steps
+
+
+# -- new requests that wait are committed together ------------------------------------
+
+
+@pytest.fixture
+def together(rivals):
+    """Ask for several allocations that wait for the same slow one; returns what they get."""
+    store = rivals[0]
+    store._optimist.threads = ThreadOrder(patience=600)
+
+    def asked(*requests) -> list[Any]:
+        """``requests`` are pairs of a request and what proposes its placement."""
+        line = store._group._lines
+        with ThreadPoolExecutor(len(requests) + 1) as threads:
+
+            def slow(ledger: Ledger) -> Allocation | NoFit:
+                for number, (request, propose) in enumerate(requests, 1):
+                    futures.append(threads.submit(store.admit, request, propose))
+                    eventually(lambda n=number: len(line["f"]) == n, "the request waits")
+                return placed("slow", ledger)
+
+            futures: list[Any] = []
+            assert store.admit(new("slow"), slow).id == "slow"
+            return [future.exception() or future.result() for future in futures]
+
+    return asked
+
+
+def asks(id: str, **changes):
+    return new(id, **changes), partial(placed, id)
+
+
+def test_requests_that_wait_are_committed_together(rivals, together):
+    """And as if each had come alone, in their order."""
+    store, other = rivals
+    steps: list[str] = []
+    store._transactions.at = steps.append
+    records = together(*(asks(str(number)) for number in range(7)))
+    assert steps.count("after commit: admit") == 2, "of the slow one, and of the others"
+    first = records[0].generation
+    assert [record.generation for record in records] == list(range(first, first + 7))
+    assert len({record.pkey for record in records}) == 7
+    alone = Ledger(TOPOLOGY)
+    for id in ("slow", *map(str, range(7))):
+        placed(id, alone)
+    for ledger in (store.ledger("f")[0], other.ledger("f")[0]):
+        assert ledger.allocations == alone.allocations
+    assert [other.allocation(record.id).state for record in records] == [State.ALLOCATING] * 7
+
+
+def test_a_quota_counts_those_that_wait(rivals, together):
+    project = {"project_id": "green", "limits": Limits(allocations=2)}
+    *fit, third = together(*(asks(str(number), **project) for number in range(3)), asks("blue"))[:3]
+    assert [record.state for record in fit] == [State.ALLOCATING] * 2
+    assert isinstance(third, QuotaExceeded)
+    assert set(rivals[1].ledger("f")[0].allocations) == {"slow", "0", "1", "blue"}
+
+
+def test_a_key_that_waits_twice_gives_one_allocation(rivals, together):
+    records = together(*(asks(id, idempotency_key="key", name="n") for id in "ab"), asks("c"))
+    assert records[0] == records[1] != records[2]
+    assert len(rivals[1].ledger("f")[0].allocations) == 3
+
+
+def test_an_error_of_one_that_waits_is_its_own(rivals, together):
+    def broken(ledger: Ledger) -> Allocation:
+        raise InvalidInput("hosts", 0, "ask for more")
+
+    records = together(asks("a"), (new("b"), broken), asks("c"))
+    assert [type(record) for record in records] == [
+        AllocationRecord,
+        InvalidInput,
+        AllocationRecord,
+    ]
+    assert set(rivals[1].ledger("f")[0].allocations) == {"slow", "a", "c"}
+
+
+def test_those_behind_one_that_joins_the_queue_see_it_there(rivals, together):
+    store = rivals[0]
+    seen = []
+
+    def queued(ledger: Ledger) -> Wait:
+        return Wait(NoFit(Refusal.TOO_FEW_HOSTS, "none is free"))
+
+    def behind(ledger: Ledger) -> Allocation | NoFit:
+        waiting = store.allocations(fabric="f", states={State.QUEUED})
+        seen.append([record.id for record in waiting])
+        return placed("behind", ledger)
+
+    records = together(asks("a"), (new("waits", wait=True), queued), (new("behind"), behind))
+    assert [record.state for record in records] == [
+        State.ALLOCATING,
+        State.QUEUED,
+        State.ALLOCATING,
+    ]
+    assert seen == [["waits"]]
 
 
 def test_threads_decide_in_the_order_of_their_arrival():

@@ -5,8 +5,9 @@
 ``optimistic`` says how a search and its commit belong together.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,8 @@ from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import claims, models, partition_keys, quotas, slot_claims
-from laas_service.adapters.db.engine import insert_rows
+from laas_service.adapters.db.engine import insert_rows, inserting_together
+from laas_service.adapters.db.group_commit import GroupCommit
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
 from laas_service.adapters.db.transactions import Transactions, read_enclosing, read_record
@@ -51,20 +53,22 @@ from laas_service.domain.errors import (
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import NO_CONSENT
 from laas_service.domain.routing.tenant_tables import joined_rails
+from laas_service.domain.wording import listed
 
-"""Partition keys for tenants; 0x7FFF is the default partition."""
+KEY_TAKEN = "a request with the same key was faster"
+
+LONG = 0.1
+"""Seconds of search in a group after which it takes in no further request."""
 
 
-@dataclass
 class Admission:
     """Admission of new and queued requests."""
 
-    transactions: Transactions
-    optimist: Optimist
-
-    @property
-    def _ledgers(self) -> LedgerCache:
-        return self.optimist.ledgers
+    def __init__(self, transactions: Transactions, optimist: Optimist) -> None:
+        self.transactions = transactions
+        self.optimist = optimist
+        self._ledgers = optimist.ledgers
+        self.group = GroupCommit(optimist, self._joined)
 
     def answered(self, project_id: str, asked: AllocationRequest) -> AllocationRecord | None:
         with self.transactions.reading() as session:
@@ -76,9 +80,13 @@ class Admission:
     def admit(
         self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
-        return self.optimist.decide(
+        return self.group.decide(
             _NewRequest(self.transactions, new.fabric, repr(new.id), new, propose, self._ledgers)
         )
+
+    def _joined(self, several: Sequence["_NewRequest"]) -> "_NewRequests":
+        subject = listed(request.subject for request in several)
+        return _NewRequests(self.transactions, several[0].fabric_id, subject, several)
 
     def admit_waiting(
         self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
@@ -198,7 +206,98 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         try:
             insert_rows(session, models.Idempotency, {**key, **documents})
         except DBDuplicateEntry as error:
-            raise ConcurrentUpdate("a request with the same key was faster") from error
+            raise ConcurrentUpdate(KEY_TAKEN) from error
+
+
+@dataclass
+class _NewRequests(
+    Decision[Sequence[Allocation | Wait], Mapping[int, AllocationRecord | NoFit]],
+):
+    """The admission of several new requests, in their order, or of the first ones.
+
+    It has the outcome of deciding them one after the other. So it ends with one that joins the
+    queue, as those behind it have to see it there. Requests that have to see another one's rows
+    are left out: of a project with a quota, with the same key, or for slots of shared hosts.
+    """
+
+    members: Sequence[_NewRequest]
+    results: dict[int, AllocationRecord | NoFit] = field(init=False, default_factory=dict)
+    joined: list[int] = field(init=False, default_factory=list)
+    """Places of the members that are searched for; after the search of those with an answer."""
+
+    def prepare(self, session: Session) -> Mapping[int, AllocationRecord | NoFit] | None:
+        self.results, self.joined = {}, []
+        projects: set[str] = set()
+        keys: set[tuple[str, str]] = set()
+        for place, member in enumerate(self.members):
+            if (previous := member.prepare(session)) is not None:
+                self.results[place] = previous
+                continue
+            project, key = member.new.project_id, member.new.idempotency_key
+            limited = member.limits.admission or member.new.alone
+            if (limited and project in projects) or (project, key) in keys:
+                continue
+            if member.new.slots is not None:
+                continue
+            self.joined.append(place)
+            projects.add(project)
+            if key is not None:
+                keys.add((project, key))
+        return None if self.joined else self.results
+
+    def search(
+        self, draft: Ledger
+    ) -> Sequence[Allocation | Wait] | Settled[Mapping[int, AllocationRecord | NoFit]]:
+        begun = time.monotonic()
+        answers: dict[int, Allocation | Wait] = {}
+        for place in self.joined:
+            member, started = self.members[place], time.monotonic()
+            if started - begun > LONG:
+                break
+            answer = member.search(draft)
+            member.searching += time.monotonic() - started
+            if isinstance(answer, Settled):
+                self.results[place] = answer.result
+                continue
+            answers[place] = answer
+            if isinstance(answer, Wait):
+                break
+            member.claim(draft, answer)
+        self.joined = list(answers)
+        for place in self.joined:
+            self.members[place].searched = time.monotonic()
+        return list(answers.values()) or Settled(self.results)
+
+    def claim(self, draft: Ledger, answer: Sequence[Allocation | Wait]) -> None:
+        for place, one in zip(self.joined, answer, strict=True):
+            self.members[place].claim(draft, one)
+
+    def lock(self, session: Session) -> None:
+        limited = [place for place in self.joined if self.members[place].limits.admission]
+        alone = [place for place in self.joined if self.members[place].new.alone]
+        for place in (limited + alone)[:1]:  # it locks the rows of all fabrics
+            self.members[place].lock(session)
+
+    def write(
+        self, session: Session, answer: Sequence[Allocation | Wait], draft: Ledger
+    ) -> Written[Mapping[int, AllocationRecord | NoFit]]:
+        members = [self.members[place] for place in self.joined]
+        try:
+            claims = sum(isinstance(one, Allocation) for one in answer)
+            with inserting_together(session):
+                if claims:
+                    self.transactions.advance_ahead(session, self.fabric_id, claims)
+                written = [
+                    member.write(session, one, draft)
+                    for member, one in zip(members, answer, strict=True)
+                ]
+        except DBDuplicateEntry as error:
+            if any(member.new.idempotency_key is not None for member in members):
+                raise ConcurrentUpdate(KEY_TAKEN) from error
+            raise
+        results = (one.result for one in written)
+        self.results.update(zip(self.joined, results, strict=True))
+        return Written(self.results, written[-1].ledger)
 
 
 @dataclass

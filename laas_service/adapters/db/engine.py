@@ -223,10 +223,31 @@ def _insertion(table: type[DeclarativeBase]) -> Insert:
     return insert(cast("Table", table.__table__))
 
 
+_Rows = dict[tuple[type[DeclarativeBase], tuple[str, ...]], list[Mapping[str, Any]]]
+_COLLECTED = "rows that are inserted together"
+
+
 def insert_rows(session: Session, table: type[DeclarativeBase], *rows: Mapping[str, Any]) -> None:
-    """Insert rows, each with the values of the same columns."""
-    if rows:
+    """Insert rows, each with the values of the same columns; see ``inserting_together``."""
+    if not rows:
+        return
+    collected: _Rows | None = session.info.get(_COLLECTED)
+    if collected is not None:
+        collected.setdefault((table, tuple(rows[0])), []).extend(rows)
+    else:
         session.execute(_insertion(table), rows[0] if len(rows) == 1 else rows)
+
+
+@contextmanager
+def inserting_together(session: Session) -> Iterator[None]:
+    """Insert the rows of each table at the end, in one statement, by the order of first use."""
+    collected: _Rows = session.info.setdefault(_COLLECTED, {})
+    try:
+        yield
+    finally:
+        del session.info[_COLLECTED]
+    for (table, _), rows in collected.items():
+        insert_rows(session, table, *rows)
 
 
 def rows_changed(

@@ -14,7 +14,7 @@ from laas_service.adapters.db.engine import insert_rows, rows_changed
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, locked_generation
 from laas_service.app.lifecycle import CONFIRMATION
-from laas_service.app.records import Drift, Holding, kind_of_loss
+from laas_service.app.records import Drift, FabricRecord, Holding, kind_of_loss
 from laas_service.messages import (
     NOTHING_KNOWN,
     AgentReport,
@@ -101,25 +101,12 @@ class Observations:
             row = session.scalar(_LEASE, {"fabric": fabric_id})
             if row is None:
                 self.ledgers.record(session, fabric_id)  # raises NotFound
-                return Holding()
-        until = row.expires_at if row.owner else None
-        return Holding(
-            row.owner,
-            until,
-            row.applied,
-            row.problem,
-            row.seen_at,
-            row.confirmed,
-            row.token,
-            row.stuck,
-            *uncompared(row.uncompared),
-            ConfirmedBy(row.applied_by) if row.applied_by else None,
-            row.compared_at,
-            row.waits_for if row.owner else None,
-            running_from(row.running),
-            row.activated,
-            seconds_by_span(row.seconds),
-        )
+        return _holding(row)
+
+    def fabric_and_holding(self, fabric_id: str) -> tuple[FabricRecord, Holding]:
+        with self.transactions.reading() as session:
+            fabric = self.ledgers.record(session, fabric_id)
+            return fabric, _holding(session.scalar(_LEASE, {"fabric": fabric_id}))
 
     def note_compared(self, fabric_id: str) -> None:
         table = models.Lease
@@ -161,3 +148,26 @@ class Observations:
         with self.transactions.reading() as session:
             query = select(table.kind, column).where(table.fabric == fabric_id)
             return {Drift(kind): count for kind, count in session.execute(query)}
+
+
+def _holding(row: models.Lease | None) -> Holding:
+    if row is None:
+        return Holding()
+    until = row.expires_at if row.owner else None
+    return Holding(
+        row.owner,
+        until,
+        row.applied,
+        row.problem,
+        row.seen_at,
+        row.confirmed,
+        row.token,
+        row.stuck,
+        *uncompared(row.uncompared),
+        ConfirmedBy(row.applied_by) if row.applied_by else None,
+        row.compared_at,
+        row.waits_for if row.owner else None,
+        running_from(row.running),
+        row.activated,
+        seconds_by_span(row.seconds),
+    )

@@ -13,9 +13,9 @@ All decisions that search (admission, queue, repair, change of placement) use th
    back to step 1.
 
 Threads of one process would lose most races against each other, so they decide about a fabric in
-order (``thread_order``). So do processes that lost a race lately (``process_order``). This is no
-lock over a search: the next one waits for a slow one only for a short time, and then searches
-beside it.
+order (``thread_order``), new requests together (``group_commit``). Processes that lost a race
+lately decide in order too (``process_order``). This is no lock over a search: the next one waits
+for a slow one only for a short time, and then searches beside it.
 
 Changes that are no claims, such as a release or a failed link, advance the generation too. They do
 not cost the request another search: if the hosts and links that it found are still free, they are
@@ -41,7 +41,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy.orm import Session
@@ -76,8 +76,7 @@ class Settled(Generic[Result]):
     result: Result
 
 
-@dataclass(frozen=True, slots=True)
-class Written(Generic[Result]):
+class Written(NamedTuple, Generic[Result]):
     """The result of a commit, and the ledger after it, if the draft is that ledger."""
 
     result: Result
@@ -172,12 +171,13 @@ class Optimist:
 
         Other errors of the decision are raised as they are.
         """
+        with self.threads.after_previous(decision.fabric_id):
+            return self.in_turn(decision)
+
+    def in_turn(self, decision: Decision[Answer, Result]) -> Result:
+        """As ``decide``, for a thread whose turn it is. Raises: as ``decide``."""
         lost, conflicts, courteous, doubled = 0, 0, True, False
-        with (
-            self.threads.after_previous(decision.fabric_id),
-            self.processes.after_previous(decision.fabric_id),
-            ExitStack() as turn,
-        ):
+        with self.processes.after_previous(decision.fabric_id), ExitStack() as turn:
             while True:
                 try:
                     return self._attempt(decision, courteous)

@@ -21,8 +21,11 @@ _TAKEN = select(models.PkeyClaim.pkey).where(models.PkeyClaim.fabric == bindpara
 
 
 def free(session: Session, fabric_id: str, pkeys: range, count: int) -> list[int]:
-    """The lowest of the keys that no tenant of the fabric has. Raises: LimitExceeded."""
-    taken = set(session.scalars(_TAKEN, {"fabric": fabric_id}))
+    """The lowest of the keys that no tenant of the fabric has, whose row is locked.
+
+    Raises: LimitExceeded.
+    """
+    taken = _taken(session, fabric_id)
     found = list(islice((pkey for pkey in pkeys if pkey not in taken), count))
     if len(found) == count:
         return found
@@ -36,9 +39,18 @@ def free(session: Session, fabric_id: str, pkeys: range, count: int) -> list[int
     )
 
 
+def _taken(session: Session, fabric_id: str) -> set[int]:
+    """The keys that tenants have, read once in a transaction; ``take`` adds to them."""
+    known: dict[str, set[int]] = session.info.setdefault(_TAKEN, {})
+    if fabric_id not in known:
+        known[fabric_id] = set(session.scalars(_TAKEN, {"fabric": fabric_id}))
+    return known[fabric_id]
+
+
 def take(session: Session, record: AllocationRecord, pkeys: Sequence[int]) -> None:
     """Insert the claims of keys."""
     owner = {"fabric": record.fabric, "allocation": record.id}
+    _taken(session, record.fabric).update(pkeys)
     insert_rows(session, models.PkeyClaim, *({**owner, "pkey": pkey} for pkey in pkeys))
 
 

@@ -20,13 +20,21 @@ from laas_service.domain.errors import ConcurrentUpdate, NotFound, QuotaExceeded
 
 FIX = "it may have {most}; release some, or ask an administrator for more"
 
+_KNOWN = "quotas that were read"
+
 ANY = -1
 """A quota of this number is no limit."""
 
 
 def limits(session: Session, project_id: str, default: Limits) -> Limits:
-    """The limits of the project: its own quota, and ``default`` where that has none."""
-    row = session.get(models.Quota, project_id)
+    """The limits of the project: its own quota, and ``default`` where that has none.
+
+    The row is read once in a session.
+    """
+    known: dict[str, models.Quota | None] = session.info.setdefault(_KNOWN, {})
+    if project_id not in known:
+        known[project_id] = session.get(models.Quota, project_id)
+    row = known[project_id]
     if row is None:
         return default
     return Limits(

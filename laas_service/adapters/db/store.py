@@ -105,6 +105,7 @@ class SqlStore:
         )
 
         admission = Admission(transactions, self._optimist)
+        self._group = admission.group
         self.answered = admission.answered
         self.admit, self.admit_waiting = admission.admit, admission.admit_waiting
 
@@ -163,6 +164,7 @@ class SqlStore:
 
         observations = Observations(transactions, ledgers)
         self.note_applied, self.holding = observations.note_applied, observations.holding
+        self.fabric_and_holding = observations.fabric_and_holding
         self.note_compared = observations.note_compared
         self.note_drift, self.note_repaired = observations.note_drift, observations.note_repaired
         self.drift, self.repaired = observations.drift, observations.repaired

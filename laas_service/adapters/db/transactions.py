@@ -11,7 +11,18 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self, cast
 
-from sqlalchemy import Engine, String, Table, Update, bindparam, delete, func, select, update
+from sqlalchemy import (
+    Engine,
+    Integer,
+    String,
+    Table,
+    Update,
+    bindparam,
+    delete,
+    func,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import leases, models, outbox
@@ -46,6 +57,9 @@ COMMITTED = "laas_committed"
 STAMP = "laas_stamp"
 """Key of a session's ``info``: the stamp of the generation that its transaction made last."""
 
+AHEAD = "laas_ahead"
+"""Key of a session's ``info``: generations with stamps that its transaction has made ahead."""
+
 FEW = 500
 """Hosts or links in one statement."""
 
@@ -55,7 +69,7 @@ NOT_MEASURED: Mapping[Span, float] = {}
 def _advancing(routes: bool) -> Update:
     """Moves a fabric on; ``routes`` as in ``Transactions.advance``."""
     table = models.Fabric
-    following = table.generation + 1
+    following = table.generation + bindparam("by", type_=Integer)
     identity = stored(following, bindparam("new_stamp", type_=String))
     # The generation last: MariaDB assigns in order, and would read the new one.
     values = [(table.stamp, identity), (table.generation, following)]
@@ -182,13 +196,8 @@ class Transactions:
         Its stamp is put into ``session.info[STAMP]``. With ``routes`` the subnet manager has to be
         told.
         """
-        stamp = new_stamp()
-        step, values = _ADVANCE[routes], {"fabric_id": fabric_id, "new_stamp": stamp}
-        if self._engine.dialect.update_returning:
-            generation: int = session.scalars(step.returning(_COUNTED), values).one()
-        else:
-            session.execute(step, values)
-            generation = session.scalars(_GENERATION, {"id": fabric_id}).one()
+        ahead: list[tuple[int, str]] = session.info.get(AHEAD, [])
+        generation, stamp = ahead.pop(0) if ahead else self._moved(session, fabric_id, 1, routes)[0]
         delta = {"generation": generation, "change": change, "stamp": stamp}
         insert_rows(session, models.Delta, {"fabric": fabric_id, **delta})
         session.info[STAMP] = stamp
@@ -197,6 +206,23 @@ class Transactions:
             forgotten = table.generation <= generation - self._keep_deltas
             session.execute(delete(table).where(table.fabric == fabric_id, forgotten))
         return generation
+
+    def advance_ahead(self, session: Session, fabric_id: str, count: int) -> None:
+        """Move the fabric on for the next ``count`` calls of ``advance``, all with ``routes``."""
+        session.info[AHEAD] = self._moved(session, fabric_id, count, routes=True)
+
+    def _moved(
+        self, session: Session, fabric_id: str, by: int, routes: bool
+    ) -> list[tuple[int, str]]:
+        """Move the fabric on by so many generations; returns each with its stamp, ascending."""
+        stamps = [new_stamp() for _ in range(by)]
+        step, values = _ADVANCE[routes], {"fabric_id": fabric_id, "new_stamp": stamps[-1], "by": by}
+        if self._engine.dialect.update_returning:
+            last: int = session.scalars(step.returning(_COUNTED), values).one()
+        else:
+            session.execute(step, values)
+            last = session.scalars(_GENERATION, {"id": fabric_id}).one()
+        return list(zip(range(last - by + 1, last + 1), stamps, strict=True))
 
     def notify(self, session: Session, make: Callable[[str], Notification]) -> None:
         """Put a notification into the outbox; ``make`` makes it with a new id."""

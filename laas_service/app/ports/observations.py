@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from laas_service.app.records import Drift, Holding
+from laas_service.app.records import Drift, FabricRecord, Holding
 from laas_service.messages import Applied
 
 
@@ -21,6 +21,9 @@ class Observations(Protocol):
 
     def holding(self, fabric_id: str) -> Holding:
         """The worker that converges a fabric, and what it saw in the switches."""
+
+    def fabric_and_holding(self, fabric_id: str) -> tuple[FabricRecord, Holding]:
+        """The fabric and its ``holding``, in one reading. Raises: NotFound."""
 
     def note_compared(self, fabric_id: str) -> None:
         """Record that all that is recorded was compared with all that is observed."""

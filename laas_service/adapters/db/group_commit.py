@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Group commit: decisions about a fabric that wait for their turn together are written together.
+
+A decision needs about ten statements and a commit, whatever its search takes. Threads that wait for
+the previous one (``thread_order``) stand in a line. The thread whose turn comes takes the whole
+line, searches for one decision after the other on one draft, and commits them in one transaction.
+The outcome is that of deciding them in the order of the line.
+
+A group may leave decisions out, and if anything goes wrong it decides nothing: those are decided
+alone, each by its own thread. So a decision never fails because of another one.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from laas_service.adapters.db.optimistic import Decision, Optimist
+from laas_service.domain.errors import LaasError
+
+Answer = TypeVar("Answer")
+Result = TypeVar("Result")
+
+Group = Callable[
+    [Sequence[Decision[Answer, Result]]], Decision[Sequence[Answer], Mapping[int, Result]]
+]
+"""Makes one decision of several; its result has the results of those that it decided, by place."""
+
+
+class _Member(Generic[Answer, Result]):
+    """A decision in the line."""
+
+    def __init__(self, decision: Decision[Answer, Result]) -> None:
+        self.decision = decision
+        self.left = threading.Event()
+        """Set once no other thread decides it any more."""
+        self.results: list[Result] = []
+        """The result, if a group decided it."""
+
+
+class GroupCommit(Generic[Answer, Result]):
+    """The lines of decisions of one kind; safe to share between threads.
+
+    ``join`` makes one decision of several.
+    """
+
+    def __init__(self, optimist: Optimist, join: Group[Answer, Result]) -> None:
+        self._optimist = optimist
+        self._join = join
+        self._lines: defaultdict[str, list[_Member[Answer, Result]]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def decide(self, decision: Decision[Answer, Result]) -> Result:
+        """Decide, together with others that wait. Raises: as ``Optimist.decide``."""
+        member = _Member(decision)
+        with self._lock:
+            self._lines[decision.fabric_id].append(member)
+        with self._optimist.threads.after_previous(decision.fabric_id):
+            group = self._taken_by(member)
+            if len(group) > 1:
+                self._decide(group)
+            elif group:
+                return self._optimist.in_turn(decision)
+        member.left.wait()
+        return member.results[0] if member.results else self._optimist.decide(decision)
+
+    def _taken_by(self, member: _Member[Answer, Result]) -> list[_Member[Answer, Result]]:
+        """The line, which is empty then; nobody if another thread has taken the member."""
+        with self._lock:
+            line = self._lines[member.decision.fabric_id]
+            if member not in line:
+                return []
+            del self._lines[member.decision.fabric_id]
+            return line
+
+    def _decide(self, group: Sequence[_Member[Answer, Result]]) -> None:
+        """Decide as many as belong together. Errors concern one of them, which meets it alone."""
+        try:
+            joint = self._join([member.decision for member in group])
+            for place, result in self._optimist.in_turn(joint).items():
+                group[place].results.append(result)
+        except LaasError:
+            return
+        finally:
+            for member in group:
+                member.left.set()
