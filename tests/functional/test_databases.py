@@ -77,6 +77,7 @@ forgetful = test_retention.forgetful
 managed, telling, outbox = test_store.managed, test_outbox.telling, test_outbox.outbox
 told, empty, past = test_backup.told, test_backup.empty, test_forward.past
 rivals = test_races.rivals
+together = test_races.together
 clock, leases, busy = test_leases.clock, test_leases.leases, test_leases.busy
 agents, site = test_agent_switches.agents, test_component_words.site
 globals().update(

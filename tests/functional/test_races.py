@@ -4,7 +4,7 @@
 
 import multiprocessing
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -127,7 +127,7 @@ def together(rivals):
             def slow(ledger: Ledger) -> Allocation | NoFit:
                 for number, (request, propose) in enumerate(requests, 1):
                     futures.append(threads.submit(store.admit, request, propose))
-                    eventually(lambda n=number: len(line["f"]) == n, "the request waits")
+                    eventually(partial(_has_length, line, number), "the request waits")
                 return placed("slow", ledger)
 
             futures: list[Any] = []
@@ -135,6 +135,10 @@ def together(rivals):
             return [future.exception() or future.result() for future in futures]
 
     return asked
+
+
+def _has_length(lines: Mapping[str, Sequence[object]], length: int) -> bool:
+    return len(lines["f"]) == length
 
 
 def asks(id: str, **changes):

@@ -14,24 +14,22 @@ alone, each by its own thread. So a decision never fails because of another one.
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from laas_service.adapters.db.optimistic import Decision, Optimist
 from laas_service.domain.errors import LaasError
 
-Answer = TypeVar("Answer")
+One = TypeVar("One", bound=Decision[Any, Any])
 Result = TypeVar("Result")
 
-Group = Callable[
-    [Sequence[Decision[Answer, Result]]], Decision[Sequence[Answer], Mapping[int, Result]]
-]
+Join = Callable[[Sequence[One]], Decision[Any, Mapping[int, Result]]]
 """Makes one decision of several; its result has the results of those that it decided, by place."""
 
 
-class _Member(Generic[Answer, Result]):
+class _Member(Generic[One, Result]):
     """A decision in the line."""
 
-    def __init__(self, decision: Decision[Answer, Result]) -> None:
+    def __init__(self, decision: One) -> None:
         self.decision = decision
         self.left = threading.Event()
         """Set once no other thread decides it any more."""
@@ -39,21 +37,21 @@ class _Member(Generic[Answer, Result]):
         """The result, if a group decided it."""
 
 
-class GroupCommit(Generic[Answer, Result]):
+class GroupCommit(Generic[One, Result]):
     """The lines of decisions of one kind; safe to share between threads.
 
     ``join`` makes one decision of several.
     """
 
-    def __init__(self, optimist: Optimist, join: Group[Answer, Result]) -> None:
+    def __init__(self, optimist: Optimist, join: Join[One, Result]) -> None:
         self._optimist = optimist
         self._join = join
-        self._lines: defaultdict[str, list[_Member[Answer, Result]]] = defaultdict(list)
+        self._lines: defaultdict[str, list[_Member[One, Result]]] = defaultdict(list)
         self._lock = threading.Lock()
 
-    def decide(self, decision: Decision[Answer, Result]) -> Result:
+    def decide(self, decision: One) -> Result:
         """Decide, together with others that wait. Raises: as ``Optimist.decide``."""
-        member = _Member(decision)
+        member = _Member[One, Result](decision)
         with self._lock:
             self._lines[decision.fabric_id].append(member)
         with self._optimist.threads.after_previous(decision.fabric_id):
@@ -61,11 +59,15 @@ class GroupCommit(Generic[Answer, Result]):
             if len(group) > 1:
                 self._decide(group)
             elif group:
-                return self._optimist.in_turn(decision)
+                alone: Result = self._optimist.in_turn(decision)
+                return alone
         member.left.wait()
-        return member.results[0] if member.results else self._optimist.decide(decision)
+        if member.results:
+            return member.results[0]
+        left_out: Result = self._optimist.decide(decision)
+        return left_out
 
-    def _taken_by(self, member: _Member[Answer, Result]) -> list[_Member[Answer, Result]]:
+    def _taken_by(self, member: _Member[One, Result]) -> list[_Member[One, Result]]:
         """The line, which is empty then; nobody if another thread has taken the member."""
         with self._lock:
             line = self._lines[member.decision.fabric_id]
@@ -74,7 +76,7 @@ class GroupCommit(Generic[Answer, Result]):
             del self._lines[member.decision.fabric_id]
             return line
 
-    def _decide(self, group: Sequence[_Member[Answer, Result]]) -> None:
+    def _decide(self, group: Sequence[_Member[One, Result]]) -> None:
         """Decide as many as belong together. Errors concern one of them, which meets it alone."""
         try:
             joint = self._join([member.decision for member in group])
