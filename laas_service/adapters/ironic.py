@@ -82,7 +82,7 @@ class IronicCompute:
         sentinel: str,
     ) -> None:
         self._cloud = cloud
-        self._listing = nodes
+        self.nodes = nodes
         self._sentinel = sentinel
         self._writing = threading.Lock()
         self._reading = _Reading()
@@ -238,7 +238,7 @@ class IronicCompute:
                     left.append(f"{host} is being undeployed and cleaned")
                 elif not node.clean:
                     left.append(self._shown(host, node))
-                elif text := self._listing.leaving(host, node):
+                elif text := self.nodes.leaving(host, node):
                     self._reading.nodes = None
                     left.append(text)
                 elif node.mark != FREE or node.lessee != self._sentinel:
@@ -345,7 +345,7 @@ class IronicCompute:
         if changed := [
             f"{host} is {text}"
             for host, node in sorted(nodes.items())
-            if (text := self._listing.changed(host, node))
+            if (text := self.nodes.changed(host, node))
         ]:
             raise HostsBusy(f"hosts cannot be handed over: {listed(changed)}")
 
@@ -354,7 +354,7 @@ class IronicCompute:
             return node.problem
         if node.deployed:
             return ""  # ``servers`` tells
-        return node.unfit or self._listing.suspicion(host, node)
+        return node.unfit or self.nodes.suspicion(host, node)
 
     def _on(self, host: str, node: Node) -> tuple[Occupant, ...]:
         leaving = bool(node.mark and node.mark.leaving and node.lessee != self._sentinel)
@@ -388,7 +388,7 @@ class IronicCompute:
         if not self._reading.comparing:
             self._reading.nodes = None
         if self._reading.nodes is None:
-            self._reading.nodes = self._listing.by_host()
+            self._reading.nodes = self.nodes.by_host()
         return self._reading.nodes
 
     # -- changes ------------------------------------------------------------------
@@ -430,7 +430,7 @@ class IronicCompute:
         if node.deployed:
             self._fence(host, node)
             return None
-        if text := self._listing.leaving(host, node):
+        if text := self.nodes.leaving(host, node):
             self._reading.nodes = None
             return text
         written = self._changed(host, node, self._sentinel, FREE)

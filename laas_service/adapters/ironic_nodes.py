@@ -142,6 +142,8 @@ class Node:
     """The resource class of its provider in placement."""
 
     power: str
+    automated_clean: bool | None
+    """None: as Ironic's own option says."""
 
     @property
     def deployed(self) -> bool:
@@ -339,6 +341,21 @@ class Nodes:
         """One node as it is now; None if Ironic does not have it."""
         return self._cloud.node(uuid)
 
+    def findings(self, hosts: Collection[str]) -> tuple[list[str], str]:
+        """Problems with the nodes that are these hosts, in sentences; and what is well."""
+        nodes = self.by_host()
+        found = {host: nodes[host] for host in sorted(set(hosts) & nodes.keys())}
+        if not nodes:
+            return [f"Ironic shows no node: give the service's user {Cloud.grant} {NODES}"], ""
+        uncleaned = [host for host, node in found.items() if node.automated_clean is False]
+        problems = [
+            f"nodes are not cleaned automatically, and get no owner: {listed(uncleaned)}"
+        ] * bool(uncleaned)
+        return problems, (
+            f"Ironic shows {len(nodes)} nodes, of which {len(found)} are hosts of fabrics. Its API "
+            "does not show whether [conductor] automated_clean is on: check that it is"
+        )
+
     def changed(self, host: str, node: Node) -> str:
         """How the hardware of a node is not as recorded, in words; empty if it is.
 
@@ -429,6 +446,7 @@ def _node(document: Mapping[str, Any]) -> Node:
         _mark(document["properties"].get(MARK)),
         "CUSTOM_" + re.sub("[^A-Z0-9_]", "_", str(document["resource_class"] or "").upper()),
         str(document["power_state"]),
+        document["automated_clean"],
     )
 
 

@@ -436,7 +436,7 @@ class Cloud(Calls):
         path = f"/resource_providers/{provider}/aggregates"
         refusal = None
         for _ in range(TRIES):
-            document = self._memberships(path)
+            document = self.memberships(provider)
             if document is None:
                 return "placement has no such provider" if member else None
             aggregates = set(document["aggregates"])
@@ -448,7 +448,10 @@ class Cloud(Calls):
                 return None
         return refusal
 
-    def _memberships(self, path: str) -> dict[str, Any] | None:
+    def memberships(self, provider: str) -> dict[str, Any] | None:
+        """Placement's document of a provider's aggregates; None if it has no such provider."""
+        path = f"/resource_providers/{provider}/aggregates"
+
         def read() -> dict[str, Any] | None:
             try:
                 answer = self._placement.get(path, microversion=PLACEMENT_VERSION)
@@ -667,7 +670,7 @@ class NovaCompute:
         nodes: Nodes | None = None,
     ) -> None:
         self._cloud = cloud
-        self._nodes = nodes
+        self.nodes = nodes
         self._node_of: Mapping[str, str] = {}  # UUIDs of the nodes that are hosts, as last listed
         self._shared_disks = shared_disks
         self._pool_name = pool
@@ -900,7 +903,7 @@ class NovaCompute:
         return ComputeHost(node.up, node.enabled, node.reason, tuple(servers), unfit)
 
     def _changed_hardware(self, host: str, node: Node) -> str:
-        return "" if self._nodes is None or node.deployed else self._nodes.changed(host, node)
+        return "" if self.nodes is None or node.deployed else self.nodes.changed(host, node)
 
     def _unfit(self, host: str, node: Node, owner: str | None) -> str:
         """Why no new owner may get a node; for one with an owner why no server may start there."""
@@ -910,9 +913,9 @@ class NovaCompute:
             return ""  # its servers tell
         if node.lessee not in (None, owner, self._closed[OWNER]):
             return f"leased to project {node.lessee}"
-        if owner is not None or self._nodes is None:
+        if owner is not None or self.nodes is None:
             return ""
-        return node.unfit or self._nodes.suspicion(host, node)
+        return node.unfit or self.nodes.suspicion(host, node)
 
     def load(self, hosts: Collection[str]) -> ServerLoad:
         """See ``Compute.load``. One list-servers call for each host; disks of nodes stay."""
@@ -986,6 +989,20 @@ class NovaCompute:
             self._cloud.migrations("00000000-0000-0000-0000-000000000000")
         except Forbidden as error:
             return f"servers of tenants that move are left to their owners: {error}"
+        return None
+
+    def unread_memberships(self) -> str | None:
+        """Why the service cannot tell the aggregates of a node in placement; None if it can.
+
+        Placement has no call that tells whether it may change them.
+        """
+        hosts = self._listed()
+        node = next((host.providers[0] for host in hosts.values() if host.bare), None)
+        try:
+            if node is not None:
+                self._cloud.memberships(node)
+        except Forbidden as error:
+            return str(error)
         return None
 
     def candidates(self) -> tuple[str | None, str]:
@@ -1079,8 +1096,8 @@ class NovaCompute:
         """By host a sentence about each node of an aggregate that may not be free, as it is now."""
         found = {}
         for uuid, host in sorted(aggregate.nodes.items(), key=lambda item: item[1]):
-            node = self._nodes.node(uuid) if self._nodes and host in hosts else None
-            if node and self._nodes and (text := self._nodes.leaving(host, node)):
+            node = self.nodes.node(uuid) if self.nodes and host in hosts else None
+            if node and self.nodes and (text := self.nodes.leaving(host, node)):
                 found[host] = text
         return found
 
@@ -1243,11 +1260,11 @@ class NovaCompute:
     def _listed(self) -> Mapping[str, _Hypervisor]:
         """All hypervisors, as they are now."""
         begun = time.monotonic()
-        if self._nodes is None:
+        if self.nodes is None:
             found = self._cloud.hypervisors()
         else:
             found, nodes = self._cloud.hypervisors_and_nodes()
-            by_host = self._nodes.by_host(found).items()
+            by_host = self.nodes.by_host(found).items()
             bare = {h: n for h, n in by_host if h not in found and n.uuid in nodes}
             self._node_of = {host: node.uuid for host, node in bare.items()}
             found |= {host: _with(nodes[node.uuid], node) for host, node in bare.items()}
@@ -1284,8 +1301,8 @@ class NovaCompute:
         """These hosts, each by a part of its node's name; all are listed if one is not found."""
         found: dict[str, _Hypervisor] = {}
         for host, name in sorted(names.items(), key=lambda pair: (len(pair[1]), pair)):
-            if self._nodes and self._node_of.get(host) == name:
-                compute, node = self._cloud.node(name), self._nodes.node(name)
+            if self.nodes and self._node_of.get(host) == name:
+                compute, node = self._cloud.node(name), self.nodes.node(name)
                 if compute and node:
                     found[host] = _with(compute, node)
             elif host not in found:

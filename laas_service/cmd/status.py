@@ -211,6 +211,26 @@ class Checks(upgradecheck.UpgradeCommands):
             "is set",
         )
 
+    def ironic(self) -> Iterator[Finding]:
+        from laas_service.adapters.ironic import IronicCompute
+        from laas_service.adapters.nova import NovaCompute
+
+        compute = self._parts.compute
+        if not isinstance(compute, IronicCompute | NovaCompute) or compute.nodes is None:
+            return
+        hosts = {
+            host
+            for fabric in self._parts.store.fabrics()
+            for host in fabric.inventory.host_names
+            if host
+        }
+        problems, well = compute.nodes.findings(hosts)
+        yield from ((Code.WARNING, text) for text in problems)
+        if isinstance(compute, NovaCompute) and (text := compute.unread_memberships()):
+            yield Code.WARNING, text
+        if well:
+            yield Code.SUCCESS, well
+
     def _recorded(self, id: str) -> bool:
         try:
             return bool(self._parts.store.allocation(id))
@@ -279,6 +299,7 @@ Checks._upgrade_checks = (
     ("Confirmation", _row(Checks.confirmation, tables=False)),
     ("Workers", _row(Checks.leases, tables=True)),
     ("Nova", _row(Checks.nova, tables=True)),
+    ("Ironic", _row(Checks.ironic, tables=True)),
 )
 
 

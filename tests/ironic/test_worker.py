@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ from laas_service.adapters.ironic_nodes import Cloud
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest
+from laas_service.cmd import status
 from laas_service.domain.allocation import NoFit
 from tests.functional.test_crash import converge
 from tests.waiting import eventually
@@ -170,3 +172,27 @@ def test_a_node_in_maintenance_is_withheld_with_its_reason(site):
     site.ironic.admin.delete(f"/v1/nodes/{host}/maintenance")
     site.converge()
     assert site.parts.store.host_memory("f").withheld() == {}
+
+
+def test_the_upgrade_check_looks_at_nodes(site, keystone, capsys):
+    def row(user="laas"):
+        site.configured.parts(user)
+        file = site.configured.directory / f"{user}.conf"
+        status.main([f"--config-file={file}", "upgrade", "check", "--json"])
+        rows = json.loads(capsys.readouterr().out)["checks"]
+        (found,) = [row for row in rows if row["check"] == "Ironic"]
+        return found["result"], found["details"]
+
+    code, said = row()
+    assert (code, said.partition(".")[0]) == (
+        0,
+        "Ironic shows 4 nodes, of which 4 are hosts of fabrics",
+    )
+    site.ironic.patch(site.hosts[0], automated_clean=False)
+    code, said = row()
+    assert code == 1
+    assert f"nodes are not cleaned automatically, and get no owner: {site.hosts[0]}" in said
+    keystone.user("blind", {keystone.project("service"): ["member"]})
+    code, said = row("blind")
+    assert code == 1
+    assert "Ironic shows no node: give the service's user a role to see all nodes" in said

@@ -351,6 +351,13 @@ def test_nodes_are_powered_off_and_compared_with_the_record(nova):
     ironic.set_firmware("n1", "bios", "2.0", "2.0")
 
 
+def test_what_the_upgrade_check_asks(nova, compute):
+    problems, well = compute.nodes.findings(["n1", "n2", "h1"])
+    assert problems == []
+    assert well.startswith("Ironic shows 4 nodes, of which 2 are hosts of fabrics")
+    assert compute.unread_memberships() is None
+
+
 def test_without_a_login_for_ironic_the_hosts_are_unknown(nova):
     with pytest.raises(NotFound, match="no compute host 'n1'"):
         nova.compute().pool(["n1"])
