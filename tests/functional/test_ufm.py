@@ -14,19 +14,24 @@ import pytest
 from oslo_config import cfg
 
 from laas_service import conf as options
+from laas_service.adapters.fabric_import import ibnetdiscover
+from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ufm.manager import Change, changes
 from laas_service.adapters.ufm.memory import Request
 from laas_service.adapters.ufm.rest import Member, UfmRest, UfmSettings
 from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
 from laas_service.domain.inventory import PortRef
+from laas_service.domain.topology import parse_link
 from laas_service.messages import Applied, Condition, ConfirmedBy
 from laas_service.wiring import Parts
 from opensm_writer.desired import partitions
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.api.test_confirmed_by import Site
+from tests.ufm.cabling import Fabric
 from tests.ufm.faults import Redirect
 from tests.ufm.manager import Record, manager, remembering, settings
 from tests.ufm.server import certificate, standing_in
+from tests.ufm.state import Ufm
 from tests.unit.opensm_writer.states import ONE, POD, WIDE, state
 from tests.waiting import eventually
 
@@ -599,3 +604,43 @@ def test_an_allocation_is_synced_while_ufm_says_so(site, tmp_path):
         assert service.look(f"/v1/allocations/{asked['id']}")["configs_synced"] is True
         metrics = service.client.get("/metrics").text
         assert 'laas_drift_total{fabric="main",kind="keys"} 1.0' in metrics
+
+
+def test_a_tenant_of_a_link_that_ufm_shows_down_gets_another_one(tmp_path):
+    """The configured service, from UFM's ports to new links, and to marks of a flapping link."""
+    made = generate(Description(xgft="2;4,4;1,8"))
+    fabric = Fabric(ibnetdiscover.parse(ibnetdiscover.render(made.inventory)))
+    with standing_in(Ufm(fabric)) as site:
+        settings(site, tmp_path)
+        text = OPTIONS.format(url=site.url, fabric="main", path=tmp_path)
+        text += "ports_interval = 0.1\nmark_unhealthy = true\n[faults]\nhold_down = 0\nflaps = 2\n"
+        with closing(Site(tmp_path, text)) as service:
+            id = service.ask("blue")["id"]
+            link = service.settle(id, "active")["links"][0]
+            cable = made.inventory.cable_of_link[parse_link(link)]
+
+            def links():
+                service.parts.fabric_leases.run_once()
+                shown = service.look(f"/v1/allocations/{id}")
+                return [] if shown["changing"] or shown["degraded"] else shown["links"]
+
+            def failed():
+                service.parts.fabric_leases.run_once()
+                return parse_link(link) in service.parts.store.ledger("main")[0].failed_links
+
+            fabric.down.add((cable.upper.guid, cable.upper.port))
+            eventually(lambda: links() and link not in links(), "the link stays the tenant's", 60)
+            assert service.look(f"/v1/allocations/{id}")["configs_synced"] is True
+            fabric.down.clear()
+            eventually(lambda: not failed(), "the link does not come back", 60)
+            fabric.down.add((cable.upper.guid, cable.upper.port))
+            eventually(failed, "the link does not fail again", 60)
+            site.ufm.finish_jobs()
+
+            def marked():
+                service.parts.fabric_leases.run_once()
+                site.ufm.finish_jobs()
+                return site.ufm.unhealthy.keys()
+
+            both = {f"{end.guid:016x}_{end.port}" for end in (cable.lower, cable.upper)}
+            eventually(lambda: marked() == both, lambda: str(site.ufm.unhealthy), 60)
