@@ -52,11 +52,18 @@ class Nova(cloud.Nova):
         amounts = {"CUSTOM_BAREMETAL": 1, "VCPU": 0, "MEMORY_MB": 0, "DISK_GB": 0}
         flavor.set_keys({f"resources:{name}": f"{amount}" for name, amount in amounts.items()})
 
-    def refresh(self) -> None:
-        """Let nova-compute read Ironic's nodes, as it does every minute."""
+    def refresh(self, names: Collection[str] = ()) -> None:
+        """Let nova-compute read Ironic's nodes, as it does every minute; with names only these."""
+        manager = self.computes[SERVICE].manager
         cell = self.host_mappings[SERVICE].cell_mapping
         with context.target_cell(context.get_admin_context(), cell) as inside:
-            self.computes[SERVICE].manager.update_available_resource(inside)
+            if not names:
+                manager.update_available_resource(inside)
+                return
+            manager.driver.get_available_nodes(refresh=True)
+            for name in names:
+                node = self.ironic.node(name)["uuid"]
+                manager._update_available_resource_for_node(inside, node)
 
     def boot(self, project: str, *, admin: bool = False, **options: Any) -> str | None:
         """Start a server on a node; the name of the node, or None if none was found."""
@@ -68,7 +75,8 @@ class Nova(cloud.Nova):
 
     def nodes_of(self) -> Mapping[str, str]:
         """The names of the nodes with an instance in Ironic, by the id of the instance."""
-        nodes = self.ironic.admin.get("/v1/nodes?fields=name,instance_uuid").json()["nodes"]
+        path = "/v1/nodes?associated=true&fields=name,instance_uuid"
+        nodes = self.ironic.admin.get(path).json()["nodes"]
         return {n["instance_uuid"]: n["name"] for n in nodes if n["instance_uuid"]}
 
     def cleaned(self, names: Collection[str]) -> None:

@@ -257,6 +257,18 @@ class TestStrangers:
         assert compute.observed().pooled == {*NODES}
         assert owned.memberships("n1", "n3") == [{POOL, "laas-a1"}, {POOL}]
 
+    def test_a_closed_node_accepts_nobody(self, owned):
+        """The adapter is a new one, which has listed no node before."""
+        compute = owned.node_compute()
+        compute.close(NODES, ["n1"])
+        assert compute.observed().closed == {"n1"}
+        owned.scheduler_knows()
+        assert owned.boot(RED) == "n2"
+        assert owned.boot(RED) is None
+        compute.close(NODES, [])
+        owned.scheduler_knows()
+        assert owned.boot(RED) == "n1"
+
     def test_a_strangers_instance_is_told(self, owned):
         """Somebody deployed a node past Nova."""
         owned.ironic.patch("n3", instance_uuid="c" * 8 + "-0000-4000-8000-" + "c" * 12)

@@ -19,6 +19,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import uuid
 from collections.abc import Collection
 from functools import cached_property, partial
 from pathlib import Path
@@ -227,6 +228,25 @@ class Ironic:
 
     def node(self, name: str) -> dict[str, Any]:
         return dict(self.admin.get(f"/v1/nodes/{name}").json())
+
+    def copy(self, name: str, copies: Collection[str]) -> None:
+        """Write copies of an available node into Ironic's database; thousands take a second."""
+        with sqlite3.connect(self._directory / "ironic.sqlite", timeout=60) as rows:
+            rows.row_factory = sqlite3.Row
+            found = rows.execute("SELECT * FROM nodes WHERE name = ?", (name,)).fetchone()
+            columns = sorted({*dict(found)} - {"id", "name", "uuid"})
+            listed = ", ".join(("name", "uuid", *columns))
+            marks = ", ".join("?" * (len(columns) + 2))
+            values = [found[column] for column in columns]
+            rows.executemany(
+                f"INSERT INTO nodes ({listed}) VALUES ({marks})",
+                [(copy, str(uuid.uuid4()), *values) for copy in copies],
+            )
+
+    def drop(self, names: Collection[str]) -> None:
+        """Delete copies from Ironic's database."""
+        with sqlite3.connect(self._directory / "ironic.sqlite", timeout=60) as rows:
+            rows.executemany("DELETE FROM nodes WHERE name = ?", [(name,) for name in names])
 
     def set_firmware(self, name: str, component: str, first: str, now: str) -> None:
         """Write into Ironic's database what a BMC would tell; fake hardware has no firmware."""
