@@ -275,13 +275,13 @@ class Change:
 
         Routes go back in the order in which they came. Before the traffic was switched, only the
         routes of ``new`` have to be withdrawn. After it, the hosts that may have accepted servers
-        are given back, or opened again, while the routes of both placements are there; so are
-        hosts whose servers were stopped.
+        are given back, or opened again, while the routes of both placements are there. Where
+        nothing joins old and new hosts, the step that stops servers before it opens hosts does so.
         """
         if self.phase is Phase.WITHDRAW or self.new.slots is not None:
             return None
         back = Change(self.new, self.old, Phase.WITHDRAW, self.bridge)
-        if self.parted and self.phase in (Phase.STOP, Phase.PREPARE):
+        if self.parted:
             return replace(back, phase=Phase.LEAVE)
         if self.phase is Phase.PREPARE:
             return back

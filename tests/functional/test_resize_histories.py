@@ -25,7 +25,7 @@ from laas_service.adapters.db import soundness
 from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import AdmissionQueue
-from laas_service.app.lifecycle import State
+from laas_service.app.lifecycle import Phase, State
 from laas_service.app.moves import EvacuationRequest, RoomRequest
 from laas_service.app.ports.compute import MoveProgress, ServerMoves
 from laas_service.app.ports.projects import NoProjects
@@ -314,6 +314,8 @@ class Site:
                     for part in (change.freed, change.claimed)
                 )
                 assert not (left and joined), "servers run that do not reach each other"
+                changes = change.phase in (Phase.PREPARE, Phase.SWITCH, Phase.ENTER)
+                assert not (left and changes), "routes change under servers"
         routed = self.switches.routed_hosts()
         for host in self.inventory.host_names[: self.topology.hosts]:
             for project in self.compute.accepts(host):
