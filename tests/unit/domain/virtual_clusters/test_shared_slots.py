@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Changes of slots on shared hosts: every state on the way keeps all promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from laas_service.domain.allocation import (
+    Allocation,
+    NoFit,
+    Refusal,
+    Request,
+    Shape,
+    Sharing,
+    SlotDemand,
+    Slots,
+)
+from laas_service.domain.errors import Conflict, DoubleClaim, NotFound
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.topology import LeafLink, Topology, Xgft
+from laas_service.domain.verification import physical_tables, slot_violations
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from tests.unit.domain.verification.sound import build, inventory_of
+
+TOPOLOGY = Topology(Xgft((2, 2, 2), (1, 2, 2)))
+INVENTORY = inventory_of(TOPOLOGY)
+PART = replace(build(TOPOLOGY, Shape(2, 2, 2), "part"), sharing=Sharing(3, 4.0))
+ROUTED = forwarding_tables(TOPOLOGY, INVENTORY, [PART])
+TABLES = physical_tables(ROUTED.rows, ROUTED.index)
+
+
+def sharing(*demands: SlotDemand, part: Allocation = PART) -> Ledger:
+    """A ledger with tenants a, b, ... on the shared hosts, as far as they fit."""
+    ledger, policy = Ledger(TOPOLOGY), SharedSlots()
+    ledger.claim(part)
+    for id, demand in zip("abcdefgh", demands, strict=False):
+        answer = policy.propose(ledger.ledger("part"), Request(id, 1, slots=demand))
+        if isinstance(answer, Allocation):
+            ledger.claim(answer)
+    return ledger
+
+
+def on_the_way(old: Slots, new: Slots) -> list[Slots]:
+    """The places after each move, with the demand of before."""
+    hosts = {unit: host for host, units in old.units for unit in units}
+    places = [old]
+    for unit, source, target in new.moves:
+        assert hosts[unit] == source
+        hosts[unit] = target
+        units = {host: tuple(u for u in hosts if hosts[u] == host) for host in hosts.values()}
+        places.append(Slots(old.demand, tuple(sorted(units.items())), ()))
+    return places
+
+
+def changed(seed: int) -> tuple[Ledger, Allocation, Allocation | NoFit]:
+    """A random ledger, one of its tenants, and what it gets for a random wish."""
+    rng = Random(seed)
+    part = replace(PART, sharing=Sharing(*rng.choice(((2, 2.0), (3, 3.0), (3, 4.0), (4, 3.0)))))
+    demands = [
+        SlotDemand(rng.randint(1, 7), rng.choice((0.2, 0.5, 1.0))) for _ in range(rng.randint(2, 6))
+    ]
+    ledger = sharing(*demands, part=part)
+    inner = ledger.ledger("part")
+    for id in list(inner.allocations):
+        if rng.random() < 0.35 and len(inner.allocations) > 1:
+            ledger.release(id)
+    before = inner.allocations[rng.choice(list(inner.allocations))]
+    assert before.slots is not None
+    more, bandwidth = rng.randint(0, 4), rng.choice((0.5, 1.0, 1.5, 2.0, 3.0))
+    wanted = SlotDemand(before.slots.demand.slots + more, bandwidth)
+    return ledger, before, SharedSlots().change(inner, before, wanted)
+
+
+BETWEEN = (113, 319, 863, 1064, 1182, 1187, 1520, 1617, 1653, 1748, 2716)
+"""Seeds of changes in which a state between needs more of a link than the first and the last."""
+
+
+@pytest.mark.parametrize("seed", [*BETWEEN, *range(200)])
+def test_every_state_of_a_change_keeps_all_promises(seed):
+    ledger, before, answer = changed(seed)
+    if isinstance(answer, NoFit):
+        assert seed not in BETWEEN
+        return
+    part = ledger.allocations["part"]
+    assert before.slots is not None
+    assert answer.slots is not None
+    ledger.change(answer.joined(before))  # what is held meanwhile
+    places = {answer.id: [*on_the_way(before.slots, answer.slots), answer.slots]}
+    sharers = list(ledger.sharers())
+    assert slot_violations(TOPOLOGY, INVENTORY, [part], sharers, TABLES, places) == []
+    if seed in BETWEEN:
+        ends = {answer.id: [before.slots, answer.slots]}
+        least = before.slots.joined(answer.slots.reached)
+        poorer = [replace(one, slots=least) if one.id == answer.id else one for one in sharers]
+        assert slot_violations(TOPOLOGY, INVENTORY, [part], poorer, TABLES, ends) == []
+        assert slot_violations(TOPOLOGY, INVENTORY, [part], poorer, TABLES, places)
+    ledger.change(replace(answer, slots=answer.slots.reached))
+    assert slot_violations(TOPOLOGY, INVENTORY, [part], ledger.sharers(), TABLES) == []
+
+
+def test_less_of_everything_moves_nothing():
+    inner = sharing(SlotDemand(7, 1.0), SlotDemand(5, 0.5)).ledger("part")
+    answer = SharedSlots().change(inner, inner.allocations["a"], SlotDemand(4, 0.5))
+    assert isinstance(answer, Allocation)
+    assert answer.slots is not None
+    assert (answer.slots.moves, answer.slots.demand.slots) == ((), 4)
+
+
+def test_a_site_follows_the_ledger_wherever_it_goes():
+    """One policy that is asked on several states answers as a new one does on each."""
+    policy, ledger = SharedSlots(), sharing(SlotDemand(6, 1.0), SlotDemand(4, 0.7))
+    request = Request("new", 1, slots=SlotDemand(9, 0.4))
+    later = ledger.copy()
+    later.release("a")
+    empty = ledger.ledger("part").unowned()
+    drained = ledger.copy()
+    drained.drain_host(min(PART.hosts(TOPOLOGY)))
+    cut = ledger.copy()
+    cut.fail_link(min(PART.leaf_links(TOPOLOGY)))
+    grown = ledger.copy()
+    answer = policy.change(
+        grown.ledger("part"), grown.ledger("part").allocations["a"], SlotDemand(9, 0.7)
+    )
+    assert isinstance(answer, Allocation)
+    grown.change(answer)
+    views = [ledger, later, drained, grown, cut, ledger]
+    for view in [*(ledger.ledger("part") for ledger in views), empty, ledger.ledger("part")]:
+        assert policy.propose(view, request) == SharedSlots().propose(view, request)
+
+
+def test_traffic_that_takes_other_links_after_a_fault_counts():
+    """Seven of 0.5 Gb/s on two leaves: over the uplink that is left go all three of one side."""
+    ledger = sharing(SlotDemand(7, 0.5))
+    inner = ledger.ledger("part")
+    held = inner.allocations["a"].slots
+    assert held is not None
+    assert {host // 2 for host in held.counts} == {0, 1}
+    for leaf in (0, 1):
+        ledger.fail_link(LeafLink(0, leaf, 0))
+    with SharedSlots()._site(inner) as site:
+        [cluster] = site.clusters.values()
+        needed = site.promised(cluster.cluster, cluster.counts)
+        left = {int(link) for link in needed.links} - {0, 1}
+        given = dict(zip(cluster.promised.links, cluster.promised.amounts[0], strict=True))
+        assert left <= given.keys()
+        least = zip(needed.links, needed.amounts[0], strict=True)
+        assert all(given[link] >= amount for link, amount in least if link in left)
+        assert sum(given.values()) > sum(promise.certain for promise in held.promised)
+
+
+def test_a_drained_host_gets_no_virtual_machine_and_keeps_those_it_has():
+    ledger = sharing(SlotDemand(5, 0.1))
+    inner = ledger.ledger("part")
+    held = inner.allocations["a"].slots
+    assert held is not None
+    host = min(held.counts, key=lambda host: held.counts[host])
+    ledger.drain_host(host)
+    free = 8 * 3 - 5 - 1
+    refused = SharedSlots().propose(inner, Request("b", 1, slots=SlotDemand(free + 1, 0.01)))
+    assert isinstance(refused, NoFit)
+    assert (refused.reason, refused.largest_fit) == (Refusal.TOO_FEW_SLOTS, free)
+    grown = SharedSlots().change(inner, inner.allocations["a"], SlotDemand(6, 0.1))
+    assert isinstance(grown, Allocation)
+    assert grown.slots is not None
+    assert (grown.slots.moves, grown.slots.counts[host]) == ((), held.counts[host])
+
+
+def test_refusals_say_what_binds():
+    inner = sharing(SlotDemand(6, 1.0)).ledger("part")
+    few = SharedSlots().propose(inner, Request("b", 1, slots=SlotDemand(19, 0.1)))
+    assert isinstance(few, NoFit)
+    assert (few.reason, few.largest_fit) == (Refusal.TOO_FEW_SLOTS, 18)
+    wide = SharedSlots().propose(inner, Request("b", 1, slots=SlotDemand(4, 4.5)))
+    assert isinstance(wide, NoFit)
+    assert (wide.reason, wide.largest_fit) == (Refusal.BANDWIDTH, 3)
+
+
+def test_the_ledger_refuses_what_is_of_the_other_class():
+    ledger = sharing(SlotDemand(6, 1.0))
+    slots = ledger.ledger("part").allocations["a"]
+    whole = replace(build(TOPOLOGY, Shape(1, 1, 1), "w"), parent="part")
+    with pytest.raises(Conflict, match="shares its hosts"):
+        ledger.claim(whole)
+    with pytest.raises(Conflict, match="no host there is shared"):
+        ledger.claim(replace(slots, id="x", parent=None))
+    with pytest.raises(DoubleClaim, match="a slot is not free"):
+        ledger.claim(replace(slots, id="x"))
+    with pytest.raises(Conflict, match="1 allocations"):
+        ledger.release("part")
+    with pytest.raises(NotFound):
+        SharedSlots().propose(ledger, Request("b", 1, slots=SlotDemand(1, 1.0)))
