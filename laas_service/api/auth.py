@@ -7,6 +7,8 @@ all later code reads it from there.
 """
 
 import functools
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -235,11 +237,27 @@ NOBODY = Caller(project_id="", user_id="", admin=False, request_id="")
 """The caller of a route that needs no token."""
 
 
+LOOK = 1.0
+"""Seconds between two looks for changed policy files."""
+
+
+class _Enforcer(policy.Enforcer):
+    """The rules, read again when their files change; oslo.policy would look at each use."""
+
+    _look_again = -math.inf
+
+    def load_rules(self, force_reload: bool = False) -> None:
+        now = time.monotonic()
+        if force_reload or now >= self._look_again:
+            super().load_rules(force_reload)
+            self._look_again = now + LOOK
+
+
 class Gate:
     """Authorizes requests by the rules of oslo.policy."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        self._enforcer = policy.Enforcer(conf)
+        self._enforcer = _Enforcer(conf)
         self._enforcer.register_defaults(policies.list_rules())
 
     def caller(self, environ: WSGIEnvironment, route: Route) -> Caller:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.waiting import eventually
+
 TOKENS = {
     "admin": ("ops", "admin,member,reader"),
     "blue": ("blue", "member,reader"),
@@ -174,6 +176,12 @@ def test_a_policy_file_overrides(deployment, tmp_path, theirs):
     headers = {"X-Auth-Token": "watch"}
     assert client is not opened
     assert opened.get("/v1/fabrics/main/routing", headers=headers).status_code == 200
+    overrides.write_text('"laas:fabric:inventory": "role:admin"\n')
+
+    def refused():
+        return opened.get("/v1/fabrics/main/routing", headers=headers).status_code == 403
+
+    eventually(refused, "the changed file is read")
 
 
 # -- without authentication ------------------------------------------------------------
