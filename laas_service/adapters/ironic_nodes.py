@@ -261,22 +261,17 @@ class Cloud(Calls):
 
     def undeploy(self, node: Node) -> str | None:
         """Ask for the end of the node's instance; Ironic cleans the node then."""
-        path, body = f"/nodes/{node.uuid}/states/provision", {"target": "deleted"}
-        return self._write(
-            f"undeploy node {node.name}",
-            CHANGES,
-            lambda: self._request("PUT", path, json=body),
-            lambda _: None,
-        )
+        return self._ask(f"undeploy node {node.name}", node, "provision", "deleted")
 
     def power_off(self, node: Node) -> str | None:
         """Ask for the node to be powered off."""
-        path, body = f"/nodes/{node.uuid}/states/power", {"target": "power off"}
+        return self._ask(f"power off node {node.name}", node, "power", "power off")
+
+    def _ask(self, action: str, node: Node, state: str, target: str) -> str | None:
+        """Ask for another state of a node, which it reaches later."""
+        path, body = f"/nodes/{node.uuid}/states/{state}", {"target": target}
         return self._write(
-            f"power off node {node.name}",
-            CHANGES,
-            lambda: self._request("PUT", path, json=body),
-            lambda _: None,
+            action, CHANGES, lambda: self._request("PUT", path, json=body), lambda _: None
         )
 
     def _patch(self, node: Node, action: str, changes: list[dict[str, Any]]) -> "Node | str":

@@ -37,7 +37,7 @@ class Calls:
     """The service that is called."""
 
     grant: ClassVar[str]
-    """What comes before a permission in the advice to grant it."""
+    """The words before a permission in the advice to grant it."""
 
     def __init__(self, beat: Callable[[str], None] = lambda action: None) -> None:
         self._beat = beat

@@ -430,7 +430,7 @@ class SharedLink(Base):
 
 
 class LinkLoad(Base):
-    """What a directed link promises an allocation, for certain and with a probability."""
+    """The load of an allocation on a directed link: a certain part, and a random one."""
 
     __tablename__ = "link_load"
     __table_args__ = (

@@ -35,7 +35,7 @@ class UnderWay(NamedTuple):
 
 
 class Memory(Protocol):
-    """Errors of all methods: ``Unavailable``. What a method was told survives a crash."""
+    """Keeps what it was told across a crash. Each method raises ``Unavailable``."""
 
     def begin(self, request: Request) -> int:
         """Note a request that is about to be sent; returns its id.
