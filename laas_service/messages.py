@@ -70,8 +70,28 @@ class TenantRoute:
         if self.beside is None:
             return (self.allocation,)
         both = self.beside, self.allocation
-        old, new = ([(g, hosts) for g, hosts, _ in each.groups if hosts] for each in both)
-        return both if old == new else (self.held, *both)
+        return (self.held, *both) if self._changes_hosts else both
+
+    @property
+    def chained(self) -> Allocation:
+        """The placement whose hosts and links are in the topology of the tenant's routing chain.
+
+        All that is held while hosts change and links join them: packets go between all of them.
+        """
+        joined = self.bridge is not None or not self._exchanges_hosts
+        return self.held if self._changes_hosts and joined else self.allocation
+
+    @property
+    def _changes_hosts(self) -> bool:
+        return self.beside is not None and bool(
+            self.beside.beyond(self.allocation).size or self.allocation.beyond(self.beside).size
+        )
+
+    @property
+    def _exchanges_hosts(self) -> bool:
+        return self.beside is not None and bool(
+            self.beside.beyond(self.allocation).size and self.allocation.beyond(self.beside).size
+        )
 
 
 @dataclass(frozen=True, slots=True)

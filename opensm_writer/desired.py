@@ -128,9 +128,12 @@ def picker(places: Sequence[int]) -> Callable[[bytes], bytes]:
 
 
 def subnet_configuration(
-    state: FabricState, previous: SubnetConfiguration | None = None
+    state: FabricState, previous: SubnetConfiguration | None = None, *, enforcement: str = "file"
 ) -> SubnetConfiguration:
     """The values for a state. ``previous``, an earlier result for the fabric, only saves time.
+
+    ``enforcement`` is that of ``render.Settings``: with ``chains`` these join old and new hosts of
+    a tenant that moves; else nobody routes by them, and agents of earlier releases accept them.
 
     Raises:
         InvalidInput: LIDs or partition keys that no subnet manager would accept, or
@@ -150,7 +153,7 @@ def subnet_configuration(
     )
     routing_chains, omitted = None, None
     try:
-        routing_chains = chains(state)
+        routing_chains = chains(state, moves=enforcement == "chains")
     except LimitExceeded as error:
         omitted = str(error)
     return SubnetConfiguration(state, tables, partitions(state), routing_chains, omitted)
@@ -211,17 +214,29 @@ def group_name(allocation_id: str, kind: str = "") -> str:
     return f"laas-{allocation_id}{kind}"
 
 
-def chains(state: FabricState) -> Chains:
+def chains(state: FabricState, *, moves: bool = True) -> Chains:
     """Routing chains: a base step, a step for the shared plane if any, one for each tenant.
 
     The base step routes the whole fabric. The step of the plane routes every adapter whose
     switch has a link of the plane; the base step routes the others. A tenant under one leaf has
     no links and gets no step, because the base step keeps its traffic inside the leaf.
 
+    With ``moves`` the step of a tenant whose hosts change has both placements and the bridge.
+    These need not be a fat-tree: some L2 switches may have no spine above them. So its engine is
+    ``minhop``; where links join two hosts upwards, then downwards, no way between them is shorter.
+
     Raises:
         LimitExceeded: there are more tenants with links than the vendor's tables hold.
     """
-    tenants = [t.allocation for t in state.tenants if any(t.allocation.links(state.topology))]
+    routed = {
+        tenant.allocation.id: tenant.chained if moves else tenant.allocation
+        for tenant in state.tenants
+    }
+    engines = {
+        t.allocation.id: "ftree" if routed[t.allocation.id] == t.allocation else "minhop"
+        for t in state.tenants
+    }
+    tenants = [a for a in routed.values() if any(a.links(state.topology))]
     plane = _plane_ports(state) if state.shared_plane.l2 else None
     if plane is not None and not plane.adapters:  # its links failed, and groups need a rule
         plane = None
@@ -248,9 +263,11 @@ def chains(state: FabricState) -> Chains:
         groups.append(PortGroup(switches, _switch_ports(state, allocation)))
         groups.append(PortGroup(adapters, tuple((guid, ()) for guid in guids)))
         topologies.append(SubTopology(number, switches, adapters))
-        steps.append(Step(number + 1, "ftree", number, f"engines/{allocation.id}.conf"))
-        lists[f"engines/{allocation.id}.roots"] = _roots(state, allocation)
-        lists[f"engines/{allocation.id}.cn"] = guids
+        engine = engines[allocation.id]
+        steps.append(Step(number + 1, engine, number, f"engines/{allocation.id}.conf"))
+        if engine == "ftree":
+            lists[f"engines/{allocation.id}.roots"] = _roots(state, allocation)
+            lists[f"engines/{allocation.id}.cn"] = guids
     return Chains(tuple(groups), tuple(topologies), tuple(steps), lists)
 
 

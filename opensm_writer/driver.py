@@ -129,7 +129,9 @@ class OpenSmDriver:
             Conflict, LimitExceeded, InvalidFile, OSError: see ``publish.publish_set``.
         """
         last = self._published
-        configuration = subnet_configuration(state, last.configuration if last else None)
+        configuration = subnet_configuration(
+            state, last.configuration if last else None, enforcement=settings.enforcement
+        )
         if self._pins and settings.enforcement == "file":
             problem = self._wrong_lids(configuration.lids, state.inventory.cable_ends)
             settings = replace(settings, bare=problem is None)

@@ -116,8 +116,9 @@ class LocalSubnetManager:
         Raises:
             LimitExceeded: see ``publish.publish_set``.
         """
-        configuration = subnet_configuration(state)
-        for pieces in render.set_files(configuration, self._settings_of(state.fabric)).values():
+        settings = self._settings_of(state.fabric)
+        configuration = subnet_configuration(state, enforcement=settings.enforcement)
+        for pieces in render.set_files(configuration, settings).values():
             for _ in pieces:
                 pass
         return publish.disturbed(configuration, self._directory)

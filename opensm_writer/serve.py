@@ -184,17 +184,15 @@ class _Sets:
         removed. Each agent checks a set against the one that its OpenSM has.
         """
         settings, last = self._settings(state.fabric), self._last.get(state.fabric)
-        configuration = subnet_configuration(
-            state, last.configuration if last is not None else None
-        )
+        known, enforcement = last.configuration if last is not None else None, settings.enforcement
+        configuration = subnet_configuration(state, known, enforcement=enforcement)
         try:
             return publish.publish_set(configuration, settings, self._directory, self._keep, last)
         except Conflict as error:
             LOG.warning("fabric %s: all sets on disk are removed: %s", state.fabric, error)
             shutil.rmtree(self._home(state.fabric))
-            return publish.publish_set(
-                subnet_configuration(state), settings, self._directory, self._keep
-            )
+            configuration = subnet_configuration(state, enforcement=enforcement)
+            return publish.publish_set(configuration, settings, self._directory, self._keep)
 
     def _made_from(self, state: FabricState) -> str:
         """sha256 of all values that a set depends on.

@@ -47,6 +47,9 @@ MAX_SHOWN = 100
 ENGINES = frozenset({"updn", "ftree"})
 """The routing engines that a step may name."""
 
+MOVING = "minhop"
+"""The engine of the step of a tenant that moves, where routing chains are enforced."""
+
 _HOST = re.compile(r"[0-9]{1,9}(?:/[0-9]{1,3})?")
 _SWITCH = re.compile(r"(?:leaf|l2|spine):[0-9]{1,9}:[0-9]{1,9}")
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -187,7 +190,7 @@ def _check(
     _check_index(texts["guid_index.json"], lids)
     _check_fragment(texts["opensm.conf"], manifest, home, enforcement)
     if manifest.chains == INCLUDED:
-        _check_chains(texts, manifest, home)
+        _check_chains(texts, manifest, home, enforcement)
     _check_tenants(texts["partitions.conf"], home, manifest, lids, tables)
     if "cabling" in manifest.files:
         _check_cabling(texts["cabling"], lids, by_guid)
@@ -249,7 +252,7 @@ def _check_composed(name: str, text: str, *accepted: Iterable[str]) -> None:
     raise InvalidFile(name, line, f"{_shown(fetched)} is not what this release writes")
 
 
-def _check_chains(texts: _Texts, manifest: Manifest, home: Path) -> None:
+def _check_chains(texts: _Texts, manifest: Manifest, home: Path, enforcement: str) -> None:
     groups = parse.port_groups(texts["port_groups.conf"], "port_groups.conf")
     parts = parse.topologies(texts["topologies.conf"], "topologies.conf")
     names = {group.name for group in groups}
@@ -260,7 +263,9 @@ def _check_chains(texts: _Texts, manifest: Manifest, home: Path) -> None:
     steps = parse.chain(texts["chains.conf"], "chains.conf", str(home))
     if not {step.topology for step in steps} <= {0, *(part.id for part in parts)}:
         raise InvalidFile("chains.conf", 1, "a topology is not in topologies.conf")
-    if wrong := sorted({step.engine for step in steps} - ENGINES):
+    moving = {(MOVING, part.id) for part in parts if enforcement == "chains"}
+    named = {(step.engine, step.topology) for step in steps} - moving
+    if wrong := sorted({engine for engine, _ in named} - ENGINES):
         raise InvalidFile("chains.conf", 1, f"{_shown(wrong[0])} is not an engine of a step")
     engines = manifest.files.keys() - ALWAYS - OPTIONAL - CHAINS
     if wrong := sorted({step.config for step in steps} - engines):

@@ -132,6 +132,11 @@ class FakeCompute:
         under_way, stuck = list[str](), list[str]()
         start = moves.stage is MoveStage.START
         hosts = {*moves.targets, *moves.targets.values()} if start else {*moves.targets}
+        if moves.stage is MoveStage.UNLOCK:
+            unlocked = self.halted & {*hosts, *moves.targets.values()}
+            self.halted -= unlocked
+            self.idle |= unlocked & self.servers.keys()
+            hosts = set()
         for host in sorted(hosts & self.servers.keys()):
             if start and host in self.halted:
                 self.halted.remove(host)
@@ -140,7 +145,7 @@ class FakeCompute:
                 if moves.stage is MoveStage.CHECK or host in self.broken:
                     stuck.append(f"server on {host}")
                     continue
-                self.halted.add(host)
+                (self.idle if moves.stage is MoveStage.HALT else self.halted).add(host)
                 under_way.append(f"server on {host}")
         self.faults.end("move_servers")
         return MoveProgress(under_way=tuple(under_way), stuck=tuple(stuck))

@@ -25,7 +25,8 @@ class Offer:
     def __init__(self, state: FabricState, made_in: Path, home: Path, **settings: Any) -> None:
         """The file set of a state, for an OpenSM that reads ``home``/current."""
         chosen = render.Settings(str(home / "current"), **settings)
-        directory = publish.publish_set(subnet_configuration(state), chosen, made_in).directory
+        configuration = subnet_configuration(state, enforcement=chosen.enforcement)
+        directory = publish.publish_set(configuration, chosen, made_in).directory
         self.manifest: dict[str, Any] = json.loads((directory / fileset.MANIFEST).read_text())
         self.files = {name: (directory / name).read_bytes() for name in self.manifest["files"]}
         self.asked: list[tuple[str, int, int]] = []

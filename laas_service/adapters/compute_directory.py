@@ -137,13 +137,16 @@ class DirectoryCompute:
         """Write the commands of a stage; under way until their script has answered.
 
         The stages follow one another: an earlier one for the same hosts is over. ``CHECK`` tells
-        nothing, as the adapter sees no servers.
+        nothing and ``HALT`` stops nothing, as the adapter sees no servers. Nothing waits for
+        ``UNLOCK``.
         """
         id, stage = _checked_id(moves.allocation_id), moves.stage
         _check_arguments("hosts", [*moves.targets, *moves.targets.values()])
-        if stage is MoveStage.CHECK:
+        if stage in (MoveStage.CHECK, MoveStage.HALT):
             return MoveProgress()
         with self._journal.held() as state:
+            if stage is MoveStage.UNLOCK and id not in state.tenants:
+                return MoveProgress()
             present = state.moves.get(id)
             same = present and (present.targets, present.live) == (moves.targets, moves.live)
             if present and same and _ORDER[present.stage] > _ORDER[stage.value]:
@@ -154,7 +157,7 @@ class DirectoryCompute:
                 step = _step(state, f"{stage.value}-{id}", _COMMANDS[stage](id, present))
                 tenant = state.tenants.get(id)
                 self._journal.append(replace(step, id=id, tenant=tenant, moves=present))
-        if (self._path / "answers" / present.answer).exists():
+        if stage is MoveStage.UNLOCK or (self._path / "answers" / present.answer).exists():
             return MoveProgress()
         return MoveProgress(under_way=(f"script {present.answer}.sh has not answered",))
 
@@ -253,6 +256,18 @@ def _start_commands(id: str, moves: Moves) -> list[str]:
     ]
 
 
+def _unlock_commands(id: str, moves: Moves) -> list[str]:
+    """Commands that unlock the servers that were stopped, and leave them as they are."""
+    stopped = _stopped(id)
+    return [
+        f"for server in $(cat {stopped} 2> /dev/null); do",
+        f'  {shlex.join([*_LOCKS, "unlock"])} "$server"',
+        "done",
+        f"rm -f {stopped}",
+        _answered(moves),
+    ]
+
+
 def _stopped(id: str) -> str:
     """The file with the ids of servers that were stopped, as a script names it."""
     return f'"$(dirname "$0")/../answers/stopped-{id}"'
@@ -283,6 +298,7 @@ _COMMANDS = {
     MoveStage.STOP: _stop_commands,
     MoveStage.MOVE: _move_commands,
     MoveStage.START: _start_commands,
+    MoveStage.UNLOCK: _unlock_commands,
 }
 _ORDER = {stage.value: number for number, stage in enumerate(_COMMANDS)}
 

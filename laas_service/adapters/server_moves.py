@@ -11,7 +11,7 @@ asks that no report comes from the host, so that a server may then run twice. He
 has to say that the host is off: by forcing its compute service down.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -114,8 +114,12 @@ def advance(nova: Servers, moves: ServerMoves, *, shared_disks: bool = False) ->
     several hosts, and all those of a dead host, move at the same time.
     """
     work = _Pass(nova, moves, shared_disks)
+    if moves.stage is MoveStage.START:
+        return work.of_locked(work.start_again)
+    if moves.stage is MoveStage.UNLOCK:
+        return work.of_locked(work.unlock)
     if moves.stage is not MoveStage.MOVE:
-        return work.stopped() if moves.stage is not MoveStage.START else work.started()
+        return work.stopped()
     joining = sorted(set(moves.targets.values()))
     seen = {host: nova.servers_on(host) for host in [*sorted(moves.targets), *joining]}
     for host in joining:
@@ -145,7 +149,7 @@ class _Pass:
     services: dict[str, ComputeService] = field(default_factory=dict)
 
     def stopped(self) -> MoveProgress:
-        """One call of the stages ``STOP`` and ``CHECK``."""
+        """One call of the stages ``STOP``, ``CHECK`` and ``HALT``."""
         for host in sorted(self.moves.targets):
             for _, server in sorted(self.nova.servers_on(host).items()):
                 if not self._service(host).forced_down and server.status not in AT_REST:
@@ -162,27 +166,33 @@ class _Pass:
             self.stuck.append(f"{name} is {server.status}; stop or delete it")
         elif self.moves.stage is MoveStage.CHECK:
             self.stuck.append(f"{name} runs; stop it")
+        elif self.moves.stage is MoveStage.HALT:
+            self._note(name, self.nova.stop(server.id))
         elif server.lock is not None and not ours:
             self.stuck.append(f"{name} is locked; stop it, or unlock it")
         else:
             refusal = None if ours else self.nova.lock(server.id, self._reason)
-            refusal = refusal or self.nova.stop(server.id)
-            (self.stuck if refusal else self.under_way).append(f"{name}{_because(refusal or '')}")
+            self._note(name, refusal or self.nova.stop(server.id))
 
-    def started(self) -> MoveProgress:
-        """One call of the stage ``START``."""
+    def of_locked(self, act: Callable[[Server], str | None]) -> MoveProgress:
+        """One call of a stage for the servers that ``STOP`` has locked."""
         for host in sorted({*self.moves.targets, *self.moves.targets.values()}):
             for _, server in sorted(self.nova.servers_on(host).items()):
                 if server.lock == self._reason:
-                    self._start_again(f"server {server.id} on {host}", server)
+                    self._note(f"server {server.id} on {host}", act(server))
         return MoveProgress(under_way=tuple(self.under_way), stuck=tuple(self.stuck))
 
-    def _start_again(self, name: str, server: Server) -> None:
+    def start_again(self, server: Server) -> str | None:
         """Start a server that is stopped; unlock it once it runs, or cannot be started."""
-        refusal = None
-        if server.task is None:
-            act = self.nova.start if server.status == "SHUTOFF" else self.nova.unlock
-            refusal = act(server.id)
+        if server.task is not None:
+            return None
+        return self.nova.start(server.id) if server.status == "SHUTOFF" else self.unlock(server)
+
+    def unlock(self, server: Server) -> str | None:
+        return self.nova.unlock(server.id)
+
+    def _note(self, name: str, refusal: str | None) -> None:
+        """Note a server as under way, or why it is stuck."""
         (self.stuck if refusal else self.under_way).append(f"{name}{_because(refusal or '')}")
 
     @property

@@ -618,6 +618,20 @@ def hands_over(allocation: Standing) -> bool:
     return change is not None and change.step.action is not Action.PROCEED
 
 
+def keeps_servers_stopped(allocation: Standing) -> bool:
+    """Whether no server may run on the hosts that its change leaves.
+
+    Nothing joins them to the new ones, so packets between them would use links of others.
+    """
+    change = allocation.change
+    if change is None or not change.parted or not allocation.in_compute:
+        return False
+    if allocation.state is State.RELEASING:
+        return not allocation.handed_back and change.phase not in (Phase.STOP, Phase.WITHDRAW)
+    between = (Phase.PREPARE, Phase.SWITCH, Phase.ENTER)
+    return allocation.state in DUE_IF_CHANGING and change.phase in between
+
+
 def is_at_rest(allocation: Standing) -> bool:
     """Whether it is handed over, without a change under way or a fault.
 
@@ -981,6 +995,19 @@ def not_stopped(under_way: Sequence[str], stuck: Sequence[str]) -> str:
     if stuck:
         told.append(f"servers run on hosts that the allocation leaves: {listed(stuck)}")
     return "; ".join(told)
+
+
+def stopped_again(under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why a change waits whose servers had stopped."""
+    told = [f"servers were started and stop again: {listed(under_way)}"] if under_way else []
+    if stuck:
+        told.append(f"servers run on hosts that the allocation leaves: {listed(stuck)}")
+    return "; ".join(told)
+
+
+def not_unlocked(stuck: Sequence[str]) -> str:
+    """Why a release waits: its owner cannot delete these servers."""
+    return f"servers that stopped for a move are still locked: {listed(stuck)}"
 
 
 def not_started(under_way: Sequence[str], stuck: Sequence[str]) -> str:

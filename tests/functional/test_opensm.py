@@ -32,6 +32,7 @@ from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import Inventory, PortRef
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw
@@ -42,8 +43,8 @@ from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Topology
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
 from laas_service.messages import FabricState, TenantRoute
-from opensm_writer import parse, render
-from opensm_writer.desired import Step
+from opensm_writer import parse, publish, render
+from opensm_writer.desired import Step, subnet_configuration
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from tests.fakes import FakeCompute
@@ -443,42 +444,90 @@ def test_routing_chains_acted_out_by_the_stock_engines(plane):
     tenants = tenants_beside(plane, topology) if plane else TENANTS
     with site(topology, inventory, sm) as here:
         here.plane = plane
-        planner = LocalSubnetManager(here.sim.directory / "files")
-        planner.publish(here.state(tenants))
-
-        def text(name: str) -> str:
-            return (here.current / name).read_text()
-
-        steps = parse.chain(text("chains.conf"), "chains", str(here.current))
-        parts = {t.id: t for t in parse.topologies(text("topologies.conf"), "topologies")}
-        groups = {g.name: dict(g.ports) for g in parse.port_groups(text("port_groups.conf"), "")}
+        engines = act_out_chains(here, here.state(tenants))
         # The base is step 0. A tenant inside one leaf has no step; a plane has one of its own.
-        assert [step.topology for step in steps] == list(range(len(tenants) + bool(plane)))
-        rows: dict[int, bytearray] = {}
-        for step in steps:
-            part = parts.get(step.topology)
-            if part is None:
-                routed = stock(here.sim, step, here.current)
-            else:
-                hosts, ports = groups[part.adapters], groups[part.switches]
-                cut = cut_out(inventory, ports, hosts)
-                with Simulator(netlist(cut)) as sim:
-                    routed = stock(sim, step, here.current)
-                lids_of_part = [inventory.lids[guid] for guid in hosts]
-                routed = {g: only(row, lids_of_part) for g, row in routed.items()}
-            for guid, row in routed.items():
-                lay_over(rows.setdefault(guid, bytearray()), row)
-        merged = here.sim.directory / "merged"
-        merged.write_text("".join(table_text(guid, row) for guid, row in rows.items()))
-        here.sim.run(*OPENSM_ONCE, "-R", "file,no_fallback", "-U", str(merged))
-        walks = Walks.over_rows(inventory, here.rows())
-        tables = physical_tables(here.rows(), inventory.lids)
-        judged = walk_violations(topology, inventory, tables, tenants, [sm], plane)
-        assert judged.violations == []
-        for each in tenants:
-            walks.assert_isolated(topology, each)
-        walks.assert_reaches(e.at.guid for e in inventory.endpoints if e.guid == sm)
-        here.assert_no_credit_loops()
+        assert engines == ["updn"] * (1 + bool(plane)) + ["ftree"] * (len(tenants) - 1)
+        assert_chains_sound(here, tenants)
+
+
+def test_routing_chains_join_old_and_new_hosts_of_tenants_that_move():
+    """Acted out likewise; tenants move inside a pod, to another pod and over several pods."""
+    topology, inventory, sm = tree_site(aggregation_nodes=False)
+    ledger, routes = Ledger(topology), []
+    for each in TENANTS:
+        ledger.claim(each)
+    targets = [
+        tenant("a", [(2, 0b1100, 0)]),
+        tenant("b", [(24, 0b0011, 0b0101), (25, 0b0011, 0b0101), (26, 0b0001, 0b0001)]),
+        tenant(
+            "d",
+            [(3, 0b0100, 0b0010), (4, 0b0001, 0b0010), (28, 0b1000, 0b0010)],
+            [(0, 1, 0b1000), (1, 1, 0b1000), (7, 1, 0b1000)],
+        ),
+    ]
+    pkeys = {each.id: 0x100 + number for number, each in enumerate(TENANTS)}
+    for new in targets:
+        old = ledger.allocations[new.id]
+        joins = bridge(ledger, old, new)
+        assert joins is not None
+        ledger.change(old.joined(new).joined(joins))
+        assert any(joins.links(topology)) == (new.id != "d")
+        routes.append(TenantRoute(new, pkeys[new.id], old, bridge=joins))
+    moving = {route.allocation.id for route in routes}
+    routes += [TenantRoute(e, pkeys[e.id]) for e in TENANTS if e.id not in moving]
+    routes.sort(key=lambda route: route.allocation.id)
+    with site(topology, inventory, sm) as here:
+        engines = act_out_chains(here, replace(here.state(()), tenants=tuple(routes)))
+        assert engines == ["updn", "minhop", "minhop", "ftree", "minhop", "ftree"]
+        assert_chains_sound(here, [route.held for route in routes])
+
+
+def act_out_chains(here: Site, state: FabricState) -> list[str]:
+    """Load what the chains of a state amount to into the switches; returns the steps' engines."""
+    inventory = here.inventory
+    chained = render.Settings(str(here.current), enforcement="chains")
+    directory = here.sim.directory / "files"
+    configuration = subnet_configuration(state, enforcement="chains")
+    publish.publish_set(configuration, chained, directory, keep=1)
+
+    def text(name: str) -> str:
+        return (here.current / name).read_text()
+
+    steps = parse.chain(text("chains.conf"), "chains", str(here.current))
+    parts = {t.id: t for t in parse.topologies(text("topologies.conf"), "topologies")}
+    groups = {g.name: dict(g.ports) for g in parse.port_groups(text("port_groups.conf"), "")}
+    assert [step.topology for step in steps] == list(range(len(steps)))
+    rows: dict[int, bytearray] = {}
+    for step in steps:
+        part = parts.get(step.topology)
+        if part is None:
+            routed = stock(here.sim, step, here.current)
+        else:
+            hosts, ports = groups[part.adapters], groups[part.switches]
+            cut = cut_out(inventory, ports, hosts)
+            with Simulator(netlist(cut)) as sim:
+                routed = stock(sim, step, here.current)
+            lids_of_part = [inventory.lids[guid] for guid in hosts]
+            routed = {g: only(row, lids_of_part) for g, row in routed.items()}
+        for guid, row in routed.items():
+            lay_over(rows.setdefault(guid, bytearray()), row)
+    merged = here.sim.directory / "merged"
+    merged.write_text("".join(table_text(guid, row) for guid, row in rows.items()))
+    here.sim.run(*OPENSM_ONCE, "-R", "file,no_fallback", "-U", str(merged))
+    return [step.engine for step in steps]
+
+
+def assert_chains_sound(here: Site, tenants: Iterable[Allocation]) -> None:
+    """Check the tables that the switches have now, as chains make them."""
+    topology, inventory, held = here.topology, here.inventory, list(tenants)
+    walks = Walks.over_rows(inventory, here.rows())
+    tables = physical_tables(here.rows(), inventory.lids)
+    judged = walk_violations(topology, inventory, tables, held, [here.sm], here.plane)
+    assert judged.violations == []
+    for each in held:
+        walks.assert_isolated(topology, each)
+    walks.assert_reaches(e.at.guid for e in inventory.endpoints if e.guid == here.sm)
+    here.assert_no_credit_loops()
 
 
 OPENSM_ONCE = ("opensm", "-o", "-f", "once.log", "-D", "0x43", "--dump_files_dir", ".")

@@ -25,7 +25,7 @@ from laas_service.adapters.db import soundness
 from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import AdmissionQueue
-from laas_service.app.lifecycle import Phase, State
+from laas_service.app.lifecycle import Change, Phase, State
 from laas_service.app.moves import EvacuationRequest, RoomRequest
 from laas_service.app.ports.compute import MoveProgress, ServerMoves
 from laas_service.app.ports.projects import NoProjects
@@ -66,7 +66,7 @@ STEPS = st.tuples(
         + ["move"] * 2
         + ["replace", "evacuate"] * 2
         + ["turn back", "serve", "serve", "fail link", "fail host", "mend", "release", "converge"]
-        + ["break server", "consent", "stop server", "cut off"]
+        + ["break server", "consent", "stop server", "stop server", "cut off", "force"]
     ),
     CHOICE,
     st.integers(0, 30),
@@ -109,6 +109,7 @@ class Site:
         self.compute = Watched(self.switches.routed_hosts)
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
         self.left = 0  # steps until the worker dies; 0: it lives
+        self.restarted: dict[str, Change | None] = {}  # hosts of servers that owners started again
         self.noted: list[str] = []
         self.numbers = iter(range(1000))
         policies = {name: POLICIES[name]() for name in ("jigsaw", "laas", "lc", "baseline")}
@@ -204,8 +205,7 @@ class Site:
         elif what == "cut off":
             self.cut_off(choice)
         elif what == "stop server":
-            if (name := self.host(choice)) in self.compute.servers.keys() - self.compute.halted:
-                self.compute.idle ^= {name}
+            self.stop_or_start(self.host(choice))
         elif what == "break server":
             self.compute.broken ^= {self.host(choice)}
         elif record is None or what == "converge":
@@ -225,9 +225,25 @@ class Site:
             with suppress(Conflict):
                 size = ResizeRequest(hosts=record.change.old.requested)
                 self.allocations.resize(OPERATOR, record.id, size)
-        elif what == "release":
+        elif what in ("release", "force"):
             with suppress(Conflict, HostsBusy):
-                self.allocations.release(OPERATOR, record.id)
+                self.allocations.release(OPERATOR, record.id, force=what == "force")
+
+    def stop_or_start(self, host: str) -> None:
+        """What the owner of a server does that is not locked."""
+        if host in self.compute.servers.keys() - self.compute.halted:
+            if host in self.compute.idle:
+                self.restarted[host] = self.change_off(host)
+            self.compute.idle ^= {host}
+
+    def change_off(self, host: str) -> Change | None:
+        """The change under way that a host leaves, which no links join to the new ones."""
+        for change in (record.change for record in self.records()):
+            if change is not None and change.parted:
+                freed = change.freed.hosts(self.topology)
+                if host in {self.inventory.host_names[number] for number in freed}:
+                    return change
+        return None
 
     def host(self, choice: int) -> str:
         return self.inventory.host_names[choice % self.topology.hosts]
@@ -306,8 +322,17 @@ class Site:
             for host in (record.held.hosts(self.topology) if record.held else ())
         }
         running = self.compute.servers.keys() - self.compute.halted - self.compute.idle
-        for change in (record.change for record in records if record.change is not None):
-            if change.parted:
+        for host in self.restarted.keys() - running:
+            del self.restarted[host]
+        for host, change in self.restarted.items():
+            between = change and change.phase in (Phase.PREPARE, Phase.SWITCH, Phase.ENTER)
+            if between and owners[host].state is State.ACTIVE:
+                now = self.change_off(host)
+                assert now in (change, None), "routes change under a server that was started again"
+        running -= self.restarted.keys()
+        for record in records:
+            if record.change is not None and record.change.parted and not record.handed_back:
+                change = record.change
                 left, joined = (
                     running
                     & {self.inventory.host_names[host] for host in part.hosts(self.topology)}
@@ -316,6 +341,10 @@ class Site:
                 assert not (left and joined), "servers run that do not reach each other"
                 changes = change.phase in (Phase.PREPARE, Phase.SWITCH, Phase.ENTER)
                 assert not (left and changes), "routes change under servers"
+        for host in self.compute.halted & self.compute.servers.keys():
+            moving = owners[host].change
+            assert moving is not None, "locked after its move"
+            assert moving.parted, "locked without need"
         routed = self.switches.routed_hosts()
         for host in self.inventory.host_names[: self.topology.hosts]:
             for project in self.compute.accepts(host):
@@ -326,7 +355,8 @@ class Site:
         for host, project in (*servers.items(), *rooms.items()):
             assert host in owners, "freed under a server"
             assert owners[host].project_id == project
-            assert host in routed, "a server without routes"
+            cut = owners[host].force and owners[host].handed_back
+            assert cut or host in routed, "a server without routes"
 
     def end(self) -> None:
         """Delete all servers, mend everything, and let the worker end all changes.

@@ -56,8 +56,8 @@ def places(cloud):
     return {server: host for server, (host, _) in cloud.servers.items()}
 
 
-STOP, START, CHECK = (
-    replace(MOVES, stage=stage) for stage in (MoveStage.STOP, MoveStage.START, MoveStage.CHECK)
+STOP, START, CHECK, HALT, UNLOCK = (
+    replace(MOVES, stage=MoveStage[name]) for name in ("STOP", "START", "CHECK", "HALT", "UNLOCK")
 )
 OURS = "stopped for the move of allocation a1"
 
@@ -77,6 +77,27 @@ def test_servers_stop_move_and_start_again(cloud, handed):
     ended(handed, START)
     assert cloud.states[runs] == ("ACTIVE", None)
     assert (cloud.locks, cloud.states[rests]) == ({}, ("SHUTOFF", None))
+
+
+def test_servers_are_halted_without_a_lock_and_unlocked_without_a_start(cloud, handed):
+    """Only locks of this allocation's move are taken away; each call is safe to repeat."""
+    first, moved, locked = (cloud.boot(host, RED) for host in ("n1", "n4", "n2"))
+    cloud.locks[locked] = "keep off"
+    halted = handed.move_servers(HALT)
+    assert halted.under_way == (f"server {first} on n1", f"server {locked} on n2")
+    assert cloud.states == {first: ("SHUTOFF", None), locked: ("SHUTOFF", None)}
+    assert cloud.locks == {locked: "keep off"}
+    assert handed.move_servers(HALT) == MoveProgress()
+    cloud.locks |= {first: OURS, moved: OURS}
+    cloud.states[moved] = "SHUTOFF", None
+    done = handed.move_servers(UNLOCK)
+    assert done.under_way == (f"server {first} on n1", f"server {moved} on n4")
+    assert handed.move_servers(UNLOCK) == MoveProgress()
+    assert cloud.locks == {locked: "keep off"}
+    assert {status for status, _ in cloud.states.values()} == {"SHUTOFF"}
+    cloud.locks[first] = OURS
+    cloud.faults.append(Fault(409, "unlock"))
+    assert handed.move_servers(UNLOCK).stuck
 
 
 def test_a_server_that_was_locked_and_not_stopped_is_stopped(cloud, handed):

@@ -68,7 +68,10 @@ class ServerLoad:
 
 
 class MoveStage(Enum):
-    """What to do with the servers of ``ServerMoves``; the last two only after the first."""
+    """What to do with the servers of ``ServerMoves``.
+
+    ``MOVE`` and ``START`` follow ``STOP`` where servers stop before they move.
+    """
 
     STOP = "stop"
     """Stop those that run, and lock them: their owner cannot start them before ``START``."""
@@ -77,6 +80,10 @@ class MoveStage(Enum):
     """Start those that ``STOP`` has stopped, wherever they are, and unlock them."""
     CHECK = "check"
     """Only tell which still run, as ``stuck``."""
+    HALT = "halt"
+    """Stop those that run, without a lock: their owner can start them, and delete them."""
+    UNLOCK = "unlock"
+    """Unlock those that ``STOP`` has locked, wherever they are; none is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +181,8 @@ class Compute(Protocol):
         Servers of a host that an administrator has forced down are evacuated instead. Does not
         wait for them: call it again until no server is left, under way or stuck. What was
         asked for before is read from compute. Other stages likewise: a server of a host that is
-        forced down counts as stopped. ``Forbidden`` unless an administrator.
+        forced down counts as stopped. What ``UNLOCK`` returns as under way is done. ``Forbidden``
+        unless an administrator.
         """
 
     def fence(self, allocation_id: str) -> None:

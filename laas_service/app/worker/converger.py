@@ -28,7 +28,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Action, State
@@ -356,6 +356,9 @@ class Converger:
                 if unusable := self._hosts.unusable(record):
                     record = self._give_up(record, unusable)
                     continue
+                if turned_back := self._keep_stopped(record):
+                    record = turned_back
+                    continue
                 action = self._next_action(record)
                 if action is Action.NOTHING:
                     self._idle |= {id} if record is first else set()
@@ -500,6 +503,7 @@ class Converger:
         if record.in_compute:
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("fence", lambda: self._compute.fence(record.id))
+            self._unlock(record)
             self._effect("take back", lambda: self._compute.take_back(handover))
         spent = self._since(record, self._clock() - begun, {})
         return self._store.hand_back(record, seconds=spent)
@@ -512,6 +516,7 @@ class Converger:
     def _free(self, record: AllocationRecord) -> AllocationRecord:
         begun = self._clock()
         if record.force and record.in_compute:
+            self._unlock(record)
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("take back", lambda: self._compute.take_back(handover, force=True))
         nova = self._clock() - begun
@@ -549,12 +554,67 @@ class Converger:
     def _stop_servers(self, record: AllocationRecord) -> None:
         """Stop the servers on hosts that are left; where its owner does not consent, it does.
 
+        The service stops those, too, while others run on the new hosts.
+
         Raises: HostsBusy, until none runs there.
         """
         consents = self._server_moves(record) is not None
         progress = self._at_stage(record, MoveStage.STOP if consents else MoveStage.CHECK)
+        if not consents and progress != NOTHING_MOVED and self._runs_on_new(record):
+            progress = self._at_stage(record, MoveStage.HALT)
         if progress.under_way or progress.stuck:
             raise HostsBusy(lifecycle.not_stopped(progress.under_way, progress.stuck))
+
+    def _keep_stopped(self, record: AllocationRecord) -> AllocationRecord | None:
+        """Stop servers that were started since they had to stop; the record if that turns it back.
+
+        Those of an owner who has not consented get no lock: the owner may have to delete them.
+
+        Raises: HostsBusy, if one runs.
+        """
+        if not lifecycle.keeps_servers_stopped(record):
+            return None
+        if self._check_stopped(self._all_moves(record)) == NOTHING_MOVED:
+            return None
+        if record.state is State.RELEASING:
+            self._stop_again(record, MoveStage.HALT)
+        consents = self._server_moves(record) is not None
+        with self._until_the_window_ends(record) as ended:
+            self._stop_again(record, MoveStage.STOP if consents else MoveStage.HALT)
+        return ended[0]
+
+    def _stop_again(self, record: AllocationRecord, stage: MoveStage) -> NoReturn:
+        progress = self._at_stage(record, stage)
+        raise HostsBusy(lifecycle.stopped_again(progress.under_way, progress.stuck))
+
+    def _check_stopped(self, moves: ServerMoves) -> MoveProgress:
+        """The servers that run on the hosts that ``moves`` empties; no effect outside."""
+        try:
+            return self._compute.move_servers(replace(moves, stage=MoveStage.CHECK))
+        except Forbidden as error:
+            busy = self._compute.occupants(sorted(moves.targets))
+            return MoveProgress(stuck=(str(error),)) if busy else NOTHING_MOVED
+
+    def _runs_on_new(self, record: AllocationRecord) -> bool:
+        moves = self._all_moves(record)
+        back = {new: old for old, new in moves.targets.items()}
+        return self._check_stopped(replace(moves, targets=back)) != NOTHING_MOVED
+
+    def _unlock(self, record: AllocationRecord) -> None:
+        """Unlock servers that stopped for a move that a release ends, so they can be deleted.
+
+        Raises: Conflict, if one stays locked.
+        """
+        if record.change is None or not record.change.parted:
+            return
+        moves = replace(self._all_moves(record), stage=MoveStage.UNLOCK)
+        found: list[MoveProgress] = []
+        try:
+            self._effect("move servers", lambda: found.append(self._compute.move_servers(moves)))
+        except Forbidden as error:  # then it could not lock any either
+            LOG.warning("servers of allocation %s are not unlocked: %s", record.id, error)
+        if found and found[0].stuck:
+            raise Conflict(lifecycle.not_unlocked(found[0].stuck))
 
     def _open(self, record: AllocationRecord) -> AllocationRecord:
         """Hand over the new hosts beside the old ones."""
@@ -621,7 +681,8 @@ class Converger:
 
     def _all_moves(self, record: AllocationRecord) -> ServerMoves:
         """The servers that change hosts; none does so live where nothing joins the hosts."""
-        fabric, change = self._store.fabric(record.fabric), lifecycle.check_changing(record)
+        fabric, change = self._store.fabric(record.fabric), record.change
+        assert change is not None
         numbers, names = change.server_targets(fabric.topology), fabric.inventory.host_names
         targets = {names[old]: names[new] for old, new in numbers.items()}
         live = self._live_ports and not change.parted
@@ -648,8 +709,8 @@ class Converger:
 
     def _busy(self, record: AllocationRecord) -> list[str]:
         """The hosts that the allocation leaves and that have a server, by name."""
-        freed = lifecycle.check_changing(record).freed
-        names = host_names(self._store.fabric(record.fabric), freed)
+        assert record.change is not None
+        names = host_names(self._store.fabric(record.fabric), record.change.freed)
         return sorted({occupant.host for occupant in self._compute.occupants(names)})
 
     def _check_left(self, record: AllocationRecord, progress: MoveProgress = NOTHING_MOVED) -> None:

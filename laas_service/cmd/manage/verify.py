@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from laas_service.app.lifecycle import HOLDING, Change
+from laas_service.app.lifecycle import HOLDING, Change, Phase
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.records import FabricRecord
 from laas_service.cmd.manage.shared import parts_of
@@ -226,7 +226,7 @@ def _verdict(
             record.shared_plane,
             state.moved_links,
             state.failed_links,
-            {id: (change.old, change.new) for id, change in changing.items()},
+            {id: _chained(change) for id, change in changing.items()},
             one_rule=parts.one_rule_per_group,
         )
         violations += judged.violations
@@ -259,6 +259,19 @@ def _verdict(
     }
     violations += walks.violations
     return replace(verdict, walks=walked, unmanaged=walks.unmanaged)
+
+
+def _chained(change: Change) -> tuple[Allocation, ...]:
+    """The placements of which the topology of a tenant's chain has one.
+
+    Only all that is held, while servers may be on old and new hosts.
+    """
+    hosts_change = change.claimed.size or change.freed.size
+    if not hosts_change or change.parted:
+        return change.old, change.new
+    if change.phase in (Phase.SWITCH, Phase.ENTER, Phase.LEAVE):
+        return (change.held,)
+    return change.old, change.new, change.held
 
 
 def _slot_violations(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -257,3 +258,126 @@ def test_servers_that_may_not_stop_do_not_move_where_nothing_joins_the_hosts(
     after = client.get(path).json
     assert (names(after), after["changing"], after["announced"]) == (hosts, None, None)
     assert any("its servers may not stop, and no free links" in x for x in story(client, path))
+
+
+class Killed(BaseException):
+    """The worker dies."""
+
+
+def at_phase(deployment, phase):
+    """Let a worker act until the change has reached a phase, and no further."""
+
+    def at(step):
+        if step == f"after commit: {phase}":
+            raise Killed
+
+    deployment.store._transactions.at = at
+    worker = Converger(
+        deployment.store,
+        deployment.compute,
+        deployment.subnet_manager,
+        now=deployment.clock,
+        chance=Random(1),
+    )
+    rounds = 0
+    with suppress(Killed):
+        while rounds < 4:
+            worker.run_once()
+            deployment.slept += 60
+            rounds += 1
+    assert rounds < 4, "it died"
+    deployment.store._transactions.at = lambda step: None
+
+
+@pytest.mark.parametrize("phase", ["prepare", "switch"])
+def test_a_server_that_its_owner_starts_again_is_stopped_before_routes_change(
+    client, deployment, apart, replace, work, judged, phase
+):
+    path, hosts = apart
+    compute = deployment.compute
+    compute.idle.add(hosts[0])
+    replace(path, hosts=hosts)
+    at_phase(deployment, phase)
+    compute.idle.clear()
+    compute.broken = {hosts[0]}
+    work()
+    waits = client.get(path).json
+    assert waits["changing"] == phase, "the routes have not changed under it"
+    assert waits["error"] == (
+        f"servers run on hosts that the allocation leaves: server on {hosts[0]}"
+    )
+    compute.broken.clear()
+    work()
+    assert compute.idle == {hosts[0]}, "it was stopped again"
+    assert compute.halted == set(), "and not locked: its owner has to delete it"
+    assert client.get(path).json["changing"] == "leave"
+    assert "servers were started and stop again: server on" in "".join(story(client, path))
+    del compute.servers[hosts[0]]
+    work()
+    assert client.get(path).json["changing"] is None
+
+
+def test_a_server_started_again_on_an_old_host_stops_while_others_run_on_new_ones(
+    client, deployment, apart, replace, work, judged
+):
+    path, hosts = apart
+    compute = deployment.compute
+    compute.idle.add(hosts[0])
+    replace(path, hosts=hosts)
+    work()
+    shown = client.get(path).json
+    assert shown["changing"] == "leave"
+    compute.idle.clear()
+    work()
+    assert compute.idle == set(), "its owner has to stop it"
+    compute.servers[shown["joining"][0]] = shown["project_id"]
+    work()
+    assert compute.idle == {hosts[0]}
+    assert compute.halted == set()
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("phase", ["prepare", "leave"])
+def test_a_release_unlocks_servers_that_stopped_for_a_move(
+    client, deployment, apart, replace, work, judged, phase, force
+):
+    """They stay stopped. With force, not before the network is cut."""
+    path, hosts = apart
+    compute = deployment.compute
+    consents(client, path)
+    replace(path, hosts=hosts)
+    if phase == "leave":
+        compute.slow = True
+        work()
+        assert client.get(path).json["changing"] == "leave"
+    else:
+        at_phase(deployment, phase)
+    assert compute.halted
+    server = compute.servers.pop(hosts[0])
+    moving, compute.moving = compute.moving, {}
+    if force:
+        compute.servers[hosts[0]], compute.moving = server, moving
+        assert client.delete(f"{path}?force=true").status_code == 202
+    else:  # the server is there again, because Nova did not answer in time when it was asked
+        assert client.delete(path).status_code == 202
+        compute.servers[hosts[0]], compute.moving = server, moving
+    locked: list[set[str]] = []
+    moved = compute.move_servers
+
+    def noted(moves):
+        if moves.stage.value == "unlock":
+            id = client.get(path).json["id"]
+            assert (id in deployment.subnet_manager.tenants("main")) is not force
+            locked.append(set(compute.halted))
+        return moved(moves)
+
+    compute.move_servers = noted
+    work()
+    assert locked[0] == {hosts[0]}
+    assert compute.halted == set()
+    assert compute.idle >= {hosts[0]}, "it stays stopped"
+    assert client.get(path).json["state"] == "releasing"
+    compute.servers.clear()
+    compute.moving.clear()
+    work()
+    assert client.get(path).json["state"] == "released"

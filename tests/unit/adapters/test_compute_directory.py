@@ -222,6 +222,37 @@ def test_servers_stop_before_they_move_and_start_afterwards(path, tmp_path):
     assert not list((path / "answers").glob("stopped-*"))
 
 
+def test_a_release_unlocks_what_stopped_for_a_move(path, tmp_path):
+    """Nothing waits for the script, and it is written once."""
+    log = tmp_path / "log"
+    (tmp_path / "log.servers").write_text("s1\n")
+    (tmp_path / "openstack").write_text(f"#!/bin/sh\n{CITY}")
+    (tmp_path / "openstack").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
+    stop, halt, unlock = (
+        replace(MOVES, stage=stage) for stage in (MoveStage.STOP, MoveStage.HALT, MoveStage.UNLOCK)
+    )
+    compute = DirectoryCompute(path)
+    assert compute.move_servers(unlock) == MoveProgress()
+    assert texts(path) == {}
+    compute.hand_over(BLUE)
+    (waits,) = compute.move_servers(stop).under_way
+    subprocess.run(["sh", path / "commands" / waits.split()[1]], env=env, check=True, cwd=tmp_path)
+    written = texts(path)
+    assert compute.move_servers(halt) == MoveProgress()
+    assert texts(path) == written
+    compute.fence("blue-1")
+    for _ in range(2):
+        assert DirectoryCompute(path).move_servers(unlock) == MoveProgress()
+    (script,) = (path / "commands").glob("*-unlock-*")
+    for _ in range(2):
+        subprocess.run(["sh", script], env=env, check=True, cwd=tmp_path)
+    assert log.read_text().split() == ["locked", "stopped", "unlocked"]
+    compute.take_back(BLUE)
+    assert compute.move_servers(unlock) == MoveProgress()
+    assert len(list((path / "commands").glob("*-unlock-*"))) == 1
+
+
 def test_repeating_writes_nothing_new(path):
     compute = DirectoryCompute(path)
     for verb, argument in [

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import pytest
@@ -18,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laas_service.domain.errors import InvalidFile, InvalidInput
+from laas_service.messages import TenantRoute
 from opensm_writer import fileset, validate
 from opensm_writer.site import SiteSettings
 from tests.offers import Offer
-from tests.unit.opensm_writer.states import state
+from tests.unit.opensm_writer.states import ONE, POD, WIDE, state
 
 OPTIONS = {
     "routing_engine",
@@ -211,13 +213,13 @@ LINES = [
 ]
 
 
-def check_files(offer, files, directory, home):
+def check_files(offer, files, directory, home, **options):
     """Write the files and check them; the set that was accepted."""
     manifest = copy.deepcopy(offer.manifest)
     for name, data in files.items():
         fileset.write(directory / name, [data])
         manifest["files"][name] = hashlib.sha256(data).hexdigest()
-    validate.check(directory, validate.manifest(manifest, "tiny"), home)
+    validate.check(directory, validate.manifest(manifest, "tiny"), home, **options)
 
 
 @pytest.fixture(scope="module")
@@ -313,3 +315,16 @@ def test_files_that_say_more_than_this_release_writes_are_refused(offer, directo
 
 def records(guid2lid):
     return guid2lid.decode().split("\n\n")[:-1]
+
+
+def test_the_engine_of_a_tenant_that_moves_is_accepted_where_chains_are_enforced(home, tmp_path):
+    moved = replace(WIDE, groups=(WIDE.groups[0], *ONE.groups, *WIDE.groups[2:]))
+    links = replace(WIDE, groups=(), columns=())
+    moving = replace(state([POD]), tenants=(TenantRoute(WIDE, 0x100, moved, bridge=links),))
+    made, fetched = Offer(moving, tmp_path, home.parent, enforcement="chains"), tmp_path / "fetched"
+    assert b"engine: minhop" in made.files["chains.conf"]
+    check_files(made, made.files, fetched, home, enforcement="chains")
+    base = made.files["chains.conf"].replace(b"engine: updn", b"engine: minhop")
+    files = {**made.files, "chains.conf": base}
+    with pytest.raises(InvalidFile, match="minhop"):
+        check_files(made, files, fetched, home, enforcement="chains")

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.verification.chains import ChainVerdict
 from laas_service.messages import FabricState, TenantRoute
+from opensm_writer import desired
 from tests.chains import DIRECTORY, chain_texts, judged
 from tests.unit.domain.verification.sound import PLANES, TOPOLOGIES, inventory_of
 from tests.unit.opensm_writer.states import POD, TINY, WIDE, state
@@ -74,16 +76,48 @@ def test_ports_on_rails_apart_are_counted_because_the_base_step_routes_them():
     assert (verdict.violations, verdict.apart) == ([], 4)  # each host to the other's other rail
 
 
-def test_while_a_placement_changes_the_chains_have_either_placement():
+@pytest.fixture
+def exchanged():
+    """Two placements of one tenant without a common host."""
     ledger = Ledger(TINY.topology)
     for id in ("old", "new"):
         admit(Jigsaw(), ledger, Request(id, 4))
-    old, new = (replace(ledger.allocations[id], id="t") for id in ("old", "new"))
+    return tuple(replace(ledger.allocations[id], id="t") for id in ("old", "new"))
+
+
+def test_where_nothing_joins_the_hosts_of_a_move_the_chains_have_either_placement(exchanged):
+    old, new = exchanged
     for now, beside in ((old, new), (new, old)):
         changing = replace(state(), tenants=(TenantRoute(now, 0x100, beside),))
         files = chain_texts(changing)
         assert judged(changing, files, placements={"t": (old, new)}).violations == []
         assert judged(changing, files, placements={"t": (beside,)}).violations != []
+
+
+def test_the_chains_of_a_tenant_that_moves_join_old_and_new_hosts(exchanged):
+    """Also of one that gives hosts back: its servers may be on them until the routes go."""
+    old, new = exchanged
+    ledger = Ledger(TINY.topology)
+    ledger.claim(old)
+    joins = bridge(ledger, old, new)
+    assert joins is not None
+    assert any(joins.links(TINY.topology))
+    grown = old.joined(new).joined(joins)
+    nothing = replace(joins, groups=(), columns=())
+    for now, beside, links in ((old, new, joins), (new, old, joins), (new, grown, nothing)):
+        changing = replace(state(), tenants=(TenantRoute(now, 0x100, beside, bridge=links),))
+        files = chain_texts(changing)
+        verdict = judged(changing, files, placements={"t": (grown,)})
+        assert verdict.violations == []
+        assert verdict.engines == {"t": "minhop"}
+        assert verdict.apart == 0
+        whole = beside == grown
+        assert whole is (judged(changing, files, placements={"t": (now, beside)}).violations == [])
+        bare = desired.chains(changing, moves=False)
+        assert [step.engine for step in bare.steps] == ["updn", "ftree"]
+    alone = replace(state(), tenants=(TenantRoute(old, 0x100, new, bridge=nothing),))
+    found = judged(alone, chain_texts(alone), placements={"t": (grown,)}).violations
+    assert any("does not join" in text for text in found), "without the bridge"
 
 
 def test_a_child_without_links_is_routed_over_the_links_of_its_container():
