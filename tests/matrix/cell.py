@@ -17,7 +17,7 @@ import requests
 
 from tests.matrix import judge, process
 from tests.matrix.faults import HASTE, Fault
-from tests.matrix.judge import Seen
+from tests.matrix.judge import Seen, leaf_of
 from tests.matrix.running import FORKS, Running
 from tests.matrix.scenarios import Request, Scenario
 from tests.matrix.site import Site, World
@@ -98,6 +98,8 @@ class Cell:
         """Raises: Failed, RuntimeError, AssertionError."""
         self.site = site
         site.configure(repair_links=self.scenario.repair_links)
+        if self.scenario.apart:
+            site.part(leaf_of(Seen(site), "a"))
         self.api, self.worker = Running("api", site), Running("worker", site)
         try:
             self._settle()  # finish the work of a start before the faults begin

@@ -52,6 +52,10 @@ class Seen:
             self.aggregates, self.mirror = site.cloud.snapshot()
             self.overlaps = list(site.cloud.overlaps)
             self.servers = [*site.cloud.servers.values(), *site.cloud.held.values()]
+            status = {id: site.cloud.states.get(id, ("ACTIVE",))[0] for id in site.cloud.servers}
+            self.stopped = [id for id in status if status[id] != "ACTIVE"]
+            self.running = {site.cloud.servers[id][0] for id in status if status[id] == "ACTIVE"}
+            self.locked = list(site.cloud.locks)
             self.migrations = [one.status for one in site.cloud.migrations]
         self.published = site.published
         text = (self.published / "manifest.json").read_bytes()
@@ -99,6 +103,7 @@ def standing(seen: Seen) -> list[str]:
         *_walks(seen, seen.lfts),
         *_cloud(seen),
         *_servers(seen),
+        *_parted(seen),
     ]
 
 
@@ -113,14 +118,19 @@ def final(seen: Seen, switches: str | None = None) -> list[str]:
     if seen.manifest["generation"] != seen.fabric["routes_generation"]:
         wrong.append("the published files are not the newest")
     wrong += _handed_over(seen, active)
+    if seen.stopped or seen.locked:
+        wrong.append(f"servers are stopped: {seen.stopped}, or locked: {seen.locked}")
     if left := [status for status in seen.migrations if status not in MIGRATED]:
         wrong.append(f"migrations are {left}")
     for id, count in Counter(row["allocation"] for row in seen.hosts).items():
         if count != seen.allocations[id]["hosts"]:
             wrong.append(f"{id} asked for {seen.allocations[id]['hosts']} hosts and has {count}")
     for id in active:
-        owned = [[row for row in rows if row["allocation"] == id] for rows in _claims(seen)]
-        if not all(owned):
+        hosts, links, pkeys = (
+            {row["what"] for row in rows if row["allocation"] == id} for rows in _claims(seen)
+        )
+        leaves = {host // FABRIC.topology.slots for host in hosts}
+        if not (hosts and pkeys and (links or len(leaves) == 1)):
             wrong.append(f"{id} is active without hosts, links or a partition")
     for id in seen.allocations:
         twice = [line for line, times in Counter(seen.story(id)).items() if times > 1]
@@ -235,7 +245,7 @@ def _routed_hosts(row: Any, owned: set[int]) -> tuple[set[int], set[int], set[in
     if row["phase"] is None:
         return owned, owned, owned
     old, new = _hosts_of(row["leaving"]), _hosts_of(row["placed"])
-    if row["phase"] == "prepare":
+    if row["phase"] in ("stop", "prepare"):
         return old, old, old
     if row["phase"] == "withdraw":
         return new, new, new
@@ -283,6 +293,29 @@ def _servers(seen: Seen) -> list[str]:
         elif owner not in seen.manifest["tenants"]:
             wrong.append(f"a server is on {host}, which has no routes")
     return wrong
+
+
+def _parted(seen: Seen) -> list[str]:
+    """Servers that run on hosts to be left while routes change and no links join the new hosts."""
+    names, wrong = FABRIC.inventory.host_names, []
+    for id, row in seen.allocations.items():
+        if row["phase"] in ("prepare", "switch", "enter") and not row["bridge"]:
+            old, new = _hosts_of(row["leaving"]), _hosts_of(row["placed"])
+            running = {host for host in old - new if names[host] in seen.running}
+            if running and new - old:
+                wrong.append(f"servers of {id} run on {running} while the routes change")
+    return wrong
+
+
+def leaf_of(seen: Seen, name: str) -> int:
+    """The number of the leaf that has all hosts of an allocation."""
+    (record,) = seen.named(name)
+    (leaf,) = {
+        row["what"] // FABRIC.topology.slots
+        for row in seen.hosts
+        if row["allocation"] == record["id"]
+    }
+    return leaf
 
 
 def _handed_over(seen: Seen, active: set[str]) -> list[str]:

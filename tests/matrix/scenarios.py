@@ -28,7 +28,9 @@ class Scenario:
 
     ``base`` names the scenario whose end is the initial state; None starts from an empty
     fabric. ``state`` is the expected final state of the allocation. ``prepare`` changes the cloud
-    before the request. A scenario that is not ``listed`` is not on the page; it runs if named.
+    before the request. With ``apart`` links have failed before, so that no free ones join the
+    leaf of allocation ``a`` to another leaf with free hosts. A scenario that is not ``listed`` is
+    not on the page; it runs if named.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Scenario:
     state: str
     repair_links: bool = True
     listed: bool = True
+    apart: bool = False
     prepare: Callable[[Site, Seen], None] = lambda site, seen: None
 
 
@@ -108,6 +111,13 @@ def _replace_host(seen: Seen) -> Request:
     return Request("POST", f"/v1/allocations/{record['id']}/replace-hosts", body)
 
 
+def _replace_all(seen: Seen) -> Request:
+    (record,) = seen.named("a")
+    own = sorted(row["what"] for row in seen.hosts if row["allocation"] == record["id"])
+    body = {"hosts": [FABRIC.inventory.host_names[host] for host in own]}
+    return Request("POST", f"/v1/allocations/{record['id']}/replace-hosts", body)
+
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -130,7 +140,27 @@ SCENARIOS = {
             "active",
             prepare=_boot,
         ),
-        Scenario("rescue", "", "consents", _replace_host, "active", listed=False, prepare=_die),
+        Scenario(
+            "rescue",
+            "A dead host with a server gets another",
+            "consents",
+            _replace_host,
+            "active",
+            listed=False,
+            prepare=_die,
+        ),
+        Scenario("leaf", "", "alone", _allocate("a", 2, "blue"), "active", listed=False),
+        Scenario("yields", "", "leaf", _consent, "active", listed=False),
+        Scenario(
+            "stopped",
+            "Servers stop before they move, as no links join the hosts",
+            "yields",
+            _replace_all,
+            "active",
+            listed=False,
+            apart=True,
+            prepare=_boot,
+        ),
     )
 }
 LISTED = [scenario for scenario in SCENARIOS.values() if scenario.listed]

@@ -9,8 +9,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from oslo_config import cfg
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.fabric_import.netlist import netlist
+from laas_service.app.records import LinkState
+from laas_service.domain.topology import LeafLink
 from laas_service.wiring import Parts
 from tests import nova_standin
 from tests.ibsim import Simulator
@@ -206,13 +208,31 @@ class Site:
             self.world.query("DROP DATABASE IF EXISTS site WITH (FORCE)")
             self.world.query("CREATE DATABASE site")
         self.configure()
+        with self._parts() as parts:
+            parts.upgrade_database()
+            parts.store.add_fabric("f", FABRIC.topology, FABRIC.inventory)
+
+    @contextmanager
+    def _parts(self) -> Iterator[Parts]:
         conf = cfg.ConfigOpts()
         options.register_opts(conf)
         conf(["--config-file", str(self.config)], project="laas")
         parts = Parts(conf)
-        parts.upgrade_database()
-        parts.store.add_fabric("f", FABRIC.topology, FABRIC.inventory)
+        yield parts
         parts._engine.dispose()
+
+    def part(self, leaf: int) -> None:
+        """Fail links, so that no free ones join a leaf (by number) to others with free hosts.
+
+        It loses the last of its uplinks, and the others the first. The first leaf is full and keeps
+        all: default routes lead over it. No process of the service may run meanwhile.
+        """
+        tree = FABRIC.topology.tree
+        with self._parts() as parts:
+            for number in range(1, tree.m[1] * tree.m[2]):
+                up = tree.w[1] - 1 if number == leaf else 0
+                link = LeafLink(*divmod(number, tree.m[1]), up)
+                parts.store.set_link_state("f", link, LinkState.FAILED)
 
     def keep(self, name: str) -> None:
         """Save the present state under a name; no process of the service may run meanwhile."""
