@@ -77,7 +77,7 @@ STEPS = st.tuples(
 MOVABLE = Consent(Movable.RESTART)
 
 
-class Killed(Exception):
+class Killed(BaseException):
     pass
 
 

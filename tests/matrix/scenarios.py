@@ -146,7 +146,6 @@ SCENARIOS = {
             "consents",
             _replace_host,
             "active",
-            listed=False,
             prepare=_die,
         ),
         Scenario("leaf", "", "alone", _allocate("a", 2, "blue"), "active", listed=False),
