@@ -64,6 +64,13 @@ FORMS = {
 }
 """The keys of a manifest, by form. Up to form 4 a manifest did not name its form."""
 
+SYNCED = 4 << 20
+"""Bytes of a file after which ``write`` syncs it.
+
+A commit of SQLite on the same disk waits until the disk has what was written before. It waits for
+a part of a file of tables then, and not for all of its some hundred MB.
+"""
+
 STAMP = re.compile(r"[0-9a-f]{16}")
 NO_STAMP = "0" * 16
 """Stands in a manifest for the stamp of a generation that has none."""
@@ -363,10 +370,17 @@ def write(path: Path, pieces: Iterable[str | bytes]) -> str:
 
 
 def write_unhashed(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write and sync a file."""
+    """Write and sync a file; a long one a part at a time (``SYNCED``)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        file.writelines(pieces)
+        unsynced = 0
+        for piece in pieces:
+            file.write(piece)
+            unsynced += len(piece)
+            if unsynced >= SYNCED:
+                file.flush()
+                os.fdatasync(file.fileno())
+                unsynced = 0
         file.flush()
         os.fsync(file.fileno())
 

@@ -8,6 +8,9 @@ steps need often are built once, as constants of their modules, with ``bindparam
 
 import logging
 import re
+import sqlite3
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -43,6 +46,13 @@ from laas_service.domain.errors import ConcurrentUpdate, DoubleClaim, InvalidInp
 WRITES = "laas_writes"
 """Execution option of connections whose transaction will write."""
 
+_WRITER = "laas_writer"
+"""Execution option of a SQLite engine: the lock of the thread whose transaction writes.
+
+Threads that wait for the file's lock poll it, up to ten times a second and in no order; a thread
+that waits for this one goes on as soon as it is free.
+"""
+
 _FAILURES = (db_exc.DBError, sqlalchemy.exc.OperationalError, sqlalchemy.exc.TimeoutError)
 """oslo.db does not translate operational errors other than disconnections (a full disk)."""
 
@@ -60,6 +70,10 @@ PAUSE = wait_random_exponential(multiplier=0.04, max=1.0)
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a SQLite transaction waits for another one to end."""
+
+BUSY_POLL = 0.001
+"""Seconds between two attempts to begin to write. SQLite itself waits up to 0.1 s, which lets a
+process with many short transactions, such as the worker, overtake another one again and again."""
 
 IDLE_SECONDS = 30
 """How long a transaction may be idle before PostgreSQL or MariaDB ends it.
@@ -120,6 +134,7 @@ def _sqlite(url: URL) -> Engine:
     if url.database:
         _make_directory(Path(url.database).parent)
     engine = create_engine(url)
+    engine.update_execution_options(**{_WRITER: threading.Lock()})
     exc_filters.register_engine(engine)
     event.listen(engine, "connect", _sqlite_connected)
     event.listen(engine, "begin", _sqlite_begin)
@@ -144,8 +159,29 @@ def _sqlite_connected(connection: Any, record: object) -> None:
 
 def _sqlite_begin(connection: Connection) -> None:
     """Take the write lock at the start: a reader that becomes a writer fails instead of waiting."""
-    writes = connection.get_execution_options().get(WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if not connection.get_execution_options().get(WRITES):
+        connection.exec_driver_sql("BEGIN")
+        return
+    driver = cast("sqlite3.Connection", connection.connection.driver_connection)
+    driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        _wait_and_begin(driver)
+        if not driver.in_transaction:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # fails again, as SQLAlchemy's error
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+
+
+def _wait_and_begin(driver: sqlite3.Connection) -> None:
+    """Begin to write once no other process does; gives up after ``BUSY_TIMEOUT_MS``."""
+    last = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while not driver.in_transaction and time.monotonic() < last:
+        try:
+            driver.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                return
+            time.sleep(BUSY_POLL)
 
 
 def _server_connected(connection: Any, record: object) -> None:
@@ -190,10 +226,25 @@ def translated() -> Iterator[None]:
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Session]:
     """A transaction that writes; it commits at the end, and rolls back on an exception."""
-    with translated(), Session(engine) as session:
+    with translated(), _writer(engine), Session(engine) as session:
         session.connection(execution_options={WRITES: True})
         yield session
         session.commit()
+
+
+@contextmanager
+def _writer(engine: Engine) -> Iterator[None]:
+    """Wait until no other thread writes to this SQLite database; see ``BUSY_TIMEOUT_MS``."""
+    lock: threading.Lock | None = engine.get_execution_options().get(_WRITER)
+    if lock is None:
+        yield
+        return
+    if not lock.acquire(timeout=BUSY_TIMEOUT_MS / 1000):
+        raise Unavailable("the database failed: another thread's transaction does not end")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+import sqlite3
+import threading
+from contextlib import closing, nullcontext
 
 import pytest
 from sqlalchemy import event, text
 
-from laas_service.adapters.db.engine import _server_connected, connect
-from laas_service.domain.errors import InvalidInput
+from laas_service.adapters.db import engine as engine_module
+from laas_service.adapters.db.engine import _server_connected, connect, write_transaction
+from laas_service.domain.errors import InvalidInput, Unavailable
 
 
 def test_a_connection_lost_on_its_way_back_is_one_line_of_the_log(tmp_path, caplog):
@@ -69,3 +72,89 @@ def test_on_galera_a_session_sees_what_other_nodes_committed(galera):
     _server_connected(server, None)
     assert ("SET SESSION wsrep_sync_wait = 7" in server.said) == (galera == "ON")
     assert server.said[-1] == "COMMIT"
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    """An engine on a database with an empty table, and another process's connection to it."""
+    path = tmp_path / "laas.sqlite"
+    engine = connect(f"sqlite:///{path}")
+    with write_transaction(engine) as session:
+        session.execute(text("create table one (number integer)"))
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        yield engine, other
+    engine.dispose()
+
+
+def write(engine, number):
+    with write_transaction(engine) as session:
+        session.execute(text("insert into one values (:number)"), {"number": number})
+
+
+def test_a_writer_goes_on_at_its_next_look_after_another_process(sqlite, monkeypatch):
+    engine, other = sqlite
+    looks = []
+
+    def other_ends_at_the_third(seconds):
+        looks.append(seconds)
+        if len(looks) == 3:
+            other.execute("commit")
+
+    monkeypatch.setattr(engine_module.time, "sleep", other_ends_at_the_third)
+    other.execute("begin immediate")
+    write(engine, 1)
+    assert looks == [engine_module.BUSY_POLL] * 3
+    assert other.execute("select number from one").fetchall() == [(1,)]
+
+
+def test_a_writer_gives_up_on_a_process_that_does_not_end_its_transaction(sqlite, monkeypatch):
+    engine, other = sqlite
+    monkeypatch.setattr(engine_module, "BUSY_TIMEOUT_MS", 20)
+    other.execute("begin immediate")
+    with pytest.raises(Unavailable, match="database is locked"):
+        write(engine, 1)
+    other.execute("rollback")
+    write(engine, 2)
+    assert other.execute("select number from one").fetchall() == [(2,)]
+
+
+def test_a_thread_waits_for_another_thread_without_looks(sqlite, monkeypatch):
+    engine, other = sqlite
+    looks = []
+    monkeypatch.setattr(engine_module.time, "sleep", looks.append)
+    threads = [threading.Thread(target=write, args=(engine, number)) for number in range(4)]
+    with write_transaction(engine) as session:
+        for thread in threads:
+            thread.start()
+        session.execute(text("insert into one values (9)"))
+    for thread in threads:
+        thread.join()
+    assert sorted(other.execute("select number from one").fetchall()) == [
+        (n,) for n in (0, 1, 2, 3, 9)
+    ]
+    assert not looks
+
+
+def test_a_thread_gives_up_on_one_that_does_not_end_its_transaction(sqlite, monkeypatch):
+    engine, _ = sqlite
+    monkeypatch.setattr(engine_module, "BUSY_TIMEOUT_MS", 20)
+    refusals = []
+
+    def refused():
+        with pytest.raises(Unavailable) as error:
+            write(engine, 1)
+        refusals.append(str(error.value))
+
+    with write_transaction(engine):
+        thread = threading.Thread(target=refused)
+        thread.start()
+        thread.join()
+    assert refusals == ["the database failed: another thread's transaction does not end"]
+
+
+def test_an_error_at_the_beginning_is_reported_at_once(tmp_path, sqlite, monkeypatch):
+    monkeypatch.setattr(engine_module.time, "sleep", lambda seconds: pytest.fail("waits"))
+    engine = connect(f"sqlite:///file:{tmp_path}/laas.sqlite?mode=ro&uri=true")
+    with pytest.raises(Unavailable, match="readonly"):
+        write(engine, 1)
+    engine.dispose()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -111,3 +112,18 @@ def test_a_fault_or_a_new_placement_may_change_entries(tmp_path):
 def test_a_fabric_name_cannot_be_a_path(tmp_path):
     with pytest.raises(Exception, match="use letters, digits"):
         subnet_configuration(replace(state(), fabric="../elsewhere"))
+
+
+def test_a_long_file_is_synced_part_by_part(tmp_path, monkeypatch):
+    path, sizes = tmp_path / "lfts", [0]
+
+    def synced(number):
+        sizes.append(path.stat().st_size)
+
+    monkeypatch.setattr(fileset.os, "fdatasync", synced)
+    monkeypatch.setattr(fileset.os, "fsync", synced)
+    piece = bytes(1 << 20)
+    fileset.write(path, [piece] * 10)
+    parts = [size - before for before, size in pairwise(sizes)]
+    assert sum(parts) == 10 << 20
+    assert max(parts) <= fileset.SYNCED
