@@ -99,6 +99,13 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _moves(text: str) -> int | None:
+    """A number of jobs; None for all."""
+    if text != "all" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 0, or all")
+    return None if text == "all" else int(text)
+
+
 def _share(text: str) -> float:
     try:
         share = float(text)
@@ -192,10 +199,15 @@ _WORKLOAD = (
     ),
     argument(
         "--moves",
-        type=_whole,
+        type=_moves,
         default=0,
         metavar="K",
-        help="move up to K running jobs for each job that starts (0)",
+        help="move up to K running jobs for each job that starts (0); all: place all of them again",
+    ),
+    argument(
+        "--links-only",
+        action="store_true",
+        help="with --moves K: jobs keep their hosts and exchange links alone",
     ),
     argument(
         "--movable",
@@ -478,8 +490,14 @@ def _scenario(
             ContentionFree(options.contention_free) if options.contention_free else None
         ),
         measured=_measured(options, policy),
-        moves=MoveSettings(options.moves, options.movable, options.move_cost),
+        moves=_move_settings(options),
     )
+
+
+def _move_settings(options: argparse.Namespace) -> MoveSettings:
+    if options.links_only and not options.moves:
+        raise InvalidInput("links-only", True, "give --moves K with it, a number of at least 1")
+    return MoveSettings(options.moves, options.movable, options.move_cost, options.links_only)
 
 
 def _measured(options: argparse.Namespace, policy: str) -> tuple[tuple[int, float], ...]:

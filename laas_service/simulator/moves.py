@@ -8,10 +8,11 @@ from random import Random
 from typing import Any
 
 from laas_service.domain.admission.queue import Waiting
-from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.nearest import Nearest
 from laas_service.domain.moves.plan_moves import MovePlan, plan_moves
+from laas_service.domain.moves.repack import repack
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.search.budget import WORK
 from laas_service.simulator.workload import Job
@@ -29,12 +30,15 @@ started job gains. Source: Adaptive Fit's rule that a move must gain enough (Sta
 class MoveSettings:
     """How a simulation moves running jobs."""
 
-    most: int = 0
-    """At most so many jobs move for each job that starts; 0 moves none."""
+    most: int | None = 0
+    """At most so many jobs move for each job that starts; 0 moves none. With None all that may move
+    are placed again (``repack``) if a job does not fit."""
     movable: float = 1.0
     """The share of jobs that may move, 0..1."""
     cost: float = 0.0
     """Seconds by which a job that moves to other hosts ends later."""
+    links_only: bool = False
+    """Whether jobs keep their hosts and exchange links alone."""
 
 
 @dataclass(slots=True)
@@ -54,18 +58,27 @@ class Planner:
     def __call__(self, fabric: Ledger, waiting: Waiting) -> MovePlan | NoFit:
         gain = waiting.request.hosts * waiting.duration
         start = self.clock()
-        plan = plan_moves(
-            self.policy,
-            fabric,
-            waiting.request,
-            self.settings.most,
-            lambda tenant: self.may_move(tenant, gain),
-            WORK_OF_A_PLAN,
-            thorough=False,
-        )
+        plan = self._plan(fabric, waiting.request, lambda tenant: self.may_move(tenant, gain))
         self.times.append(self.clock() - start)
         self.cut_off += plan.cut_off
         return plan
+
+    def _plan(
+        self, fabric: Ledger, request: Request, movable: Callable[[Allocation], bool]
+    ) -> MovePlan | NoFit:
+        settings = self.settings
+        if settings.most is None:
+            return repack(self.policy, fabric, request, movable)
+        return plan_moves(
+            self.policy,
+            fabric,
+            request,
+            settings.most,
+            movable,
+            WORK_OF_A_PLAN,
+            thorough=False,
+            links_only=settings.links_only,
+        )
 
     def may_move(self, tenant: Allocation, gain: float) -> bool:
         """Whether a job is one of those that may move, and loses little beside ``gain``."""

@@ -196,7 +196,7 @@ def run(
         metrics = Metrics(fabric.topology.hosts, len(jobs), LargestFit(policy, fabric))
         queue: Queue = make_queue(fabric, timed, scenario.discipline)
         planner = None
-        if scenario.moves.most:
+        if scenario.moves.most != 0:
             planner = Planner(policy, scenario.moves, scenario.seed, clock)
             cost = scenario.moves.cost
             queue = MovingQueue(fabric, timed, scenario.discipline, planner, cost)
@@ -307,7 +307,7 @@ def describe(scenario: Scenario) -> dict[str, Any]:
         "packing": "ends" if discipline.packing else "none",
         "two_pods": scenario.two_pods,
         "speedup": scenario.speedup,
-        **({"moves": asdict(scenario.moves)} if scenario.moves.most else {}),
+        **({"moves": asdict(scenario.moves)} if scenario.moves.most != 0 else {}),
         **({"contention_free": scenario.contention_free.value} if scenario.contention_free else {}),
         **(
             {"measured": [list(tenant) for tenant in scenario.measured]}

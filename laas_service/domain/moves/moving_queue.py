@@ -93,8 +93,14 @@ class MovingQueue(EasyQueue):
 
     def _make(self, plan: MovePlan, waiting: Waiting, now: float) -> None:
         """Move the tenants and start the request."""
-        for move in plan.moves:
-            self.fabric.change(move.allocation)
+        if plan.at_once:
+            for move in plan.moves:
+                self.fabric.release(move.allocation.id)
+            for move in plan.moves:
+                self.fabric.claim(move.allocation)
+        else:
+            for move in plan.moves:
+                self.fabric.change(move.allocation)
         ends = [self._future.forget(move.allocation.id) for move in plan.moves]
         for move, end in zip(plan.moves, ends, strict=True):
             self._future.start(move.allocation, end + self._lost(move))

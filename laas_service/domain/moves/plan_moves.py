@@ -47,10 +47,12 @@ from laas_service.domain.moves.host_choices import HostChoices
 from laas_service.domain.moves.host_roles import HostSupply, Roles
 from laas_service.domain.moves.legal_shapes import SHAPED, LegalShape, legal_shapes
 from laas_service.domain.moves.nearest import NO_COST, Nearest, nearest
+from laas_service.domain.moves.pairs import helpful_pairs
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.search.bicliques import lowest_bits
 from laas_service.domain.search.budget import WORK, SearchBudget
+from laas_service.domain.search.shapes import TAKE_FULL_LEAVES
 
 MOVES_WORK = 60 * WORK
 """Default budget of one plan, in units of ``SearchBudget``: about two seconds."""
@@ -86,6 +88,9 @@ class MovePlan:
     placement: Allocation
     cut_off: bool = False
     """Whether the search stopped at its budget: a cheaper plan may exist."""
+    at_once: bool = False
+    """Whether all moves are made together (``repack``): then a new placement may have what another
+    tenant had."""
 
     @property
     def new_hosts(self) -> int:
@@ -101,16 +106,18 @@ def plan_moves(
     movable: Callable[[Allocation], bool] | None = None,
     work: int = MOVES_WORK,
     thorough: bool = True,
+    links_only: bool = False,
 ) -> MovePlan | NoFit:
     """The cheapest plan found of at most ``most_moves`` moves; without any if the request fits.
 
     ``movable`` says which tenants may move; by default all may. Containers, allocations inside
     them, and those of policies without a shape (ta, lc-s, starcube) stay where they are. The
     fabric is not changed. Without ``thorough`` the first plan is taken: it moves the smallest
-    tenants without which the request fits to where their policies place them, or nearer.
+    tenants without which the request fits to where their policies place them, or nearer. With
+    ``links_only`` tenants keep their hosts and exchange links alone; the first plan is taken.
     """
     planner = _Planner(policy, fabric, request, most_moves, movable, RequestBudget(work))
-    return planner.plan(thorough)
+    return planner.plan_links() if links_only else planner.plan(thorough)
 
 
 def can_move(allocation: Allocation) -> bool:
@@ -162,6 +169,66 @@ class _Planner:
             return replace(self._best, cut_off=self._budget.cut)
         return self._refusal(answer)
 
+    def plan_links(self) -> MovePlan | NoFit:
+        """A plan after which all tenants have the hosts that they had."""
+        answer = self._placed()
+        if isinstance(answer, Allocation):
+            return MovePlan((), answer)
+        self._tenants = [tenant for tenant in self._tenants if len(tenant.groups) > 1]
+        if self._most_moves and self._helps_to_exchange_links(self._tenants):
+            for count in range(1, min(self._most_moves, len(self._tenants)) + 1):
+                for tenants in self._sets(count):
+                    if self._exchange_links(tenants) or self._budget.cut:
+                        break
+                if self._done:
+                    break
+        if self._best is not None:
+            return self._best
+        return self._refusal(answer)
+
+    def _helps_to_exchange_links(self, tenants: Sequence[Allocation]) -> bool:
+        """Whether the request fits if these tenants have their hosts without links."""
+        with self._fabric.trial():
+            for tenant in tenants:
+                self._fabric.change(_without_links(tenant))
+            return isinstance(self._placed(), Allocation)
+
+    def _exchange_links(self, tenants: Sequence[Allocation]) -> bool:
+        """Keep the plan that gives these tenants other links for the request, if there is one."""
+        fabric = self._fabric
+        if not self._budget.spend(COST_OF_A_TRIAL):
+            return False
+        with fabric.trial():
+            for tenant in tenants:
+                fabric.change(_without_links(tenant))
+            placement = self._placed()
+            if isinstance(placement, NoFit):
+                return False
+            fabric.claim(placement)
+            return any(self._relinked(order, placement) for order in permutations(tenants))
+
+    def _relinked(self, order: Sequence[Allocation], placement: Allocation) -> bool:
+        """Give the tenants, who have only their hosts, other links in this order."""
+        fabric, moves = self._fabric, list[Nearest]()
+        if not self._budget.spend(COST_OF_A_TRIAL):
+            return False
+        with fabric.trial():
+            for tenant in order[1:]:
+                try:
+                    fabric.change(tenant.beyond(placement))
+                except DoubleClaim:  # it holds something that is down; it may move first
+                    return False
+            for number, tenant in enumerate(order):
+                if number:
+                    fabric.change(_without_links(tenant))
+                linked = best_links(fabric, tenant)
+                if linked is None:
+                    return False
+                moves.append(Nearest(linked, 0))
+                fabric.change(linked)
+        self._keep(moves, placement)
+        return True
+
     def _refusal(self, refusal: NoFit) -> NoFit:
         if self._budget.cut:
             detail = f"the search for up to {self._most_moves} moves stopped at its budget"
@@ -210,7 +277,11 @@ class _Planner:
 
     def _quickly(self, count: int) -> None:
         """Take the first set of tenants that can go where their policies place them."""
-        sets = (tenants for tenants in self._sets(count) if self._may_help(tenants))
+        sets: Iterable[tuple[Allocation, ...]]
+        if count == 2 and self._policy.name in TAKE_FULL_LEAVES:
+            sets = helpful_pairs(self._fabric, self._tenants, self._request.hosts)
+        else:
+            sets = (tenants for tenants in self._sets(count) if self._may_help(tenants))
         for tenants in islice(sets, MOST_QUICK_SETS):
             if self._budget.cut:
                 return
@@ -221,10 +292,11 @@ class _Planner:
                 if isinstance(placement, NoFit):
                     continue
                 self._fabric.claim(placement)
-                self._each_near(tenants, placement, self._anywhere)
-                if self._best is not None:
-                    self._each_near(tenants, placement, self._nearest)
-                    return
+                for order in permutations(tenants):
+                    self._each_near(order, placement, self._anywhere)
+                    if self._best is not None:
+                        self._each_near(order, placement, self._nearest)
+                        return
 
     def _may_help(self, tenants: Sequence[Allocation]) -> bool:
         """Whether enough hosts of a pod, or enough leaf groups, would be free without them."""

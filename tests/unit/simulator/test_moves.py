@@ -71,3 +71,26 @@ def test_a_wrong_option_is_named(option, value, capsys):
     with pytest.raises(SystemExit):
         main(["run", "--policy", "jigsaw", "--radix", "4", "--synthetic", "exp:2:5", option, value])
     assert f"argument {option}: '{value}'" in capsys.readouterr().err
+
+
+def test_jobs_that_exchange_links_alone_keep_their_hosts():
+    """Links alone are short where leaves are shared; nobody loses time by a change of them."""
+    linked = simulated(most=2, cost=100, links_only=True)
+    assert 0 < linked["moves"] == linked["moves_of_links_only"]
+    assert (linked["moved_hosts"], linked["moved_jobs"]) == (0, 0)
+    assert linked["utilization_net"] == linked["utilization"]
+
+
+def test_a_full_repack_moves_as_many_jobs_as_it_takes():
+    one, everybody = simulated(most=1), simulated(most=None)
+    assert everybody["utilization"] > one["utilization"]
+    assert everybody["hosts_moved_per_host_placed"] > one["hosts_moved_per_host_placed"]
+    assert everybody["scenario"]["moves"]["most"] is None
+    assert simulated(most=None, movable=0)["moves"] == 0
+
+
+def test_links_alone_of_nobody_is_no_scenario(capsys):
+    for moves in ([], ["--moves", "all"]):
+        arguments = ["run", "--policy", "jigsaw", "--radix", "4", "--synthetic", "exp:2:5"]
+        assert main([*arguments, "--links-only", *moves]) == 2
+        assert "links-only" in capsys.readouterr().err

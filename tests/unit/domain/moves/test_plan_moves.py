@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import os
-from itertools import product
+from collections.abc import Callable
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -13,13 +14,18 @@ import pytest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request, Shape
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves import plan_moves as planner
+from laas_service.domain.moves.pairs import helpful_pairs
 from laas_service.domain.moves.plan_moves import MovePlan, plan_moves
+from laas_service.domain.moves.repack import repack
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, Topology, Xgft
 from laas_service.domain.verification import isolation_violations, shape_violations
 from tests.unit.domain.moves.naive import Counts, Free, Links, Naive
 from tests.unit.domain.moves.plan_model import PlanModel
 from tests.unit.domain.policies.states import break_things
+
+JIGSAW = POLICIES["jigsaw"]()
 
 STATES = int(os.environ.get("LAAS_MOVES_STATES", "12"))
 
@@ -279,3 +285,93 @@ def test_moves_make_no_hosts():
     answer = plan(pairs_on_leaves(), 9)
     assert isinstance(answer, NoFit)
     assert answer.reason is Refusal.TOO_FEW_HOSTS
+
+
+def refused_requests(topology: Topology, count: int, seed: str):
+    """Jigsaw's fabrics, each with a size that does not fit though as many hosts are free."""
+    rng = Random(seed)
+    while count:
+        fabric = busy_fabric(topology, "jigsaw", rng)
+        while topology.hosts > 64 and fabric.free_host_count > 16:
+            hosts = min(1 + int(rng.expovariate(1 / 6)), fabric.free_host_count)
+            admit(JIGSAW, fabric, Request(f"j{rng.random()}", hosts))
+        for hosts in range(2, fabric.free_host_count + 1):
+            if isinstance(JIGSAW.propose(fabric, Request("", hosts)), NoFit):
+                yield fabric, hosts
+                count -= 1
+                break
+        if not count:
+            return
+
+
+def test_two_quick_moves_are_looked_for_where_they_may_help(monkeypatch):
+    """The pairs looked at are few, and of the plans of all pairs nearly none is missed."""
+    topology = Topology(Xgft((4, 4, 8), (1, 4, 4)))
+    monkeypatch.setattr(planner, "MOST_QUICK_SETS", 1 << 30)
+    among_all = among_few = pairs = few = 0
+    for fabric, hosts in refused_requests(topology, 90, "quick pairs"):
+        if isinstance(plan(fabric, hosts, 1, thorough=False), MovePlan):
+            continue
+        answer = plan(fabric, hosts, 2, thorough=False)
+        if isinstance(answer, MovePlan):
+            checked(fabric, answer, "jigsaw", hosts)
+            among_few += 1
+        tenants = [a for a in fabric.allocations.values() if a.policy == "jigsaw"]
+        pairs += len(list(combinations(tenants, 2)))
+        few += len(helpful_pairs(fabric, tenants, hosts))
+        with monkeypatch.context() as patch:
+            patch.setattr(planner, "helpful_pairs", lambda f, ts, n: [*combinations(ts, 2)])
+            among_all += isinstance(plan(fabric, hosts, 2, thorough=False), MovePlan)
+    assert among_all >= 10
+    assert among_few >= 0.9 * among_all
+    assert few <= 0.8 * pairs
+
+
+def test_links_only_leaves_everybody_the_hosts():
+    """Whatever is found: hosts stay, each step is legal, and the request fits afterwards."""
+    found = 0
+    for fabric, hosts in refused_requests(TREES["eighteen hosts"], 80, "links"):
+        answer = plan(fabric, hosts, 2, links_only=True)
+        if isinstance(answer, MovePlan):
+            found += 1
+            assert checked(fabric, answer, "jigsaw", hosts)[0] == 0
+            for move in answer.moves:
+                old = fabric.allocations[move.allocation.id]
+                assert set(move.allocation.hosts(fabric.topology)) == set(
+                    old.hosts(fabric.topology)
+                )
+    assert found
+    assert isinstance(plan(pairs_on_leaves(), 4, 2, links_only=True), NoFit)
+
+
+def all_but(id: str) -> Callable[[Allocation], bool]:
+    return lambda allocation: allocation.id != id
+
+
+def test_a_repack_places_everybody_who_may_move_again():
+    """All moves at once are sound, others stay, and it finds what two moves find."""
+    found = 0
+    for fabric, hosts in refused_requests(LARGER_TREES["64 hosts"], 40, "repack"):
+        stays = min(fabric.allocations)
+        answer = repack(JIGSAW, fabric, Request("new", hosts), all_but(stays))
+        if isinstance(answer, NoFit):
+            continue
+        found += 1
+        assert answer.at_once
+        assert stays not in {move.allocation.id for move in answer.moves}
+        after = fabric.copy()
+        old = {move.allocation.id: after.release(move.allocation.id) for move in answer.moves}
+        for move in answer.moves:
+            after.claim(move.allocation)
+            assert not shape_violations(fabric.topology, move.allocation)
+            before = old[move.allocation.id]
+            assert move.allocation.requested == before.requested
+            new = {*move.allocation.hosts(fabric.topology)} - {*before.hosts(fabric.topology)}
+            assert len(new) == move.new_hosts
+        after.claim(answer.placement)
+        assert not isolation_violations(fabric.topology, after.everybody())
+    assert found >= 20
+    assert isinstance(repack(JIGSAW, pairs_on_leaves(), Request("new", 4), lambda _: False), NoFit)
+    fits = repack(JIGSAW, pairs_on_leaves(), Request("new", 2))
+    assert isinstance(fits, MovePlan)
+    assert fits.moves == ()
