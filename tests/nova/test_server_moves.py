@@ -132,6 +132,29 @@ def test_servers_stop_move_and_start_where_nothing_joins_the_hosts(site):
     owner.stop(runs)
 
 
+def test_servers_that_stopped_for_a_move_are_given_back_to_their_owner_by_a_release(site):
+    """They stay stopped. A server that stops without a lock is its owner's all the time."""
+    id, owner = site.boot(RED), site.nova.client(RED).servers
+    halt, stop, unlock = (
+        replace(THERE, stage=stage) for stage in (MoveStage.HALT, MoveStage.STOP, MoveStage.UNLOCK)
+    )
+
+    def over(moves):
+        return lambda: site.nova.compute().move_servers(moves) == MoveProgress()
+
+    eventually(over(halt), "it has stopped")
+    assert site.shown(id) == ("n1", "SHUTOFF")
+    owner.start(id)
+    eventually(lambda: site.shown(id)[1] == "ACTIVE", "its owner starts it")
+    eventually(over(stop), "it has stopped and is locked")
+    with pytest.raises(Conflict):
+        owner.delete(id)
+    eventually(over(unlock), "it is unlocked")
+    assert site.shown(id) == ("n1", "SHUTOFF")
+    owner.delete(id)
+    eventually(lambda: not site.compute.occupants(["n1"]), "its owner deletes it")
+
+
 def test_a_disabled_target_is_told_and_tried_again(site):
     server = site.boot(RED)
     site.hand_over(NEW)
