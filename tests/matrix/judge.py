@@ -315,7 +315,7 @@ def leaf_of(seen: Seen, name: str) -> int:
         for row in seen.hosts
         if row["allocation"] == record["id"]
     }
-    return leaf
+    return int(leaf)
 
 
 def _handed_over(seen: Seen, active: set[str]) -> list[str]:
