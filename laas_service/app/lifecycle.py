@@ -621,13 +621,15 @@ def hands_over(allocation: Standing) -> bool:
 def keeps_servers_stopped(allocation: Standing) -> bool:
     """Whether no server may run on the hosts that its change leaves.
 
-    Nothing joins them to the new ones, so packets between them would use links of others.
+    Nothing joins them to the new ones, so packets between them would use links of others. A forced
+    release cuts the network at once instead.
     """
     change = allocation.change
     if change is None or not change.parted or not allocation.in_compute:
         return False
     if allocation.state is State.RELEASING:
-        return not allocation.handed_back and change.phase not in (Phase.STOP, Phase.WITHDRAW)
+        waits = not allocation.handed_back and not allocation.force
+        return waits and change.phase not in (Phase.STOP, Phase.WITHDRAW)
     between = (Phase.PREPARE, Phase.SWITCH, Phase.ENTER)
     return allocation.state in DUE_IF_CHANGING and change.phase in between
 

@@ -381,3 +381,35 @@ def test_a_release_unlocks_servers_that_stopped_for_a_move(
     compute.moving.clear()
     work()
     assert client.get(path).json["state"] == "released"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_release_during_a_move_stops_servers_or_cuts_the_network(
+    client, deployment, apart, replace, work, judged, force
+):
+    """Where nothing joins old and new hosts; a forced release waits for no server."""
+    path, hosts = apart
+    compute = deployment.compute
+    consents(client, path)
+    replace(path, hosts=hosts)
+    at_phase(deployment, "prepare")
+    id, server = client.get(path).json["id"], compute.servers.pop(hosts[0])
+    assert client.delete(path).status_code == 202
+    compute.servers[hosts[0]] = server
+    compute.halted.clear()
+    compute.broken = {hosts[0]}
+    if force:
+        assert client.delete(f"{path}?force=true").status_code == 202
+    work()
+    shown = client.get(path).json
+    assert shown["state"] == "releasing"
+    assert (id in deployment.subnet_manager.tenants("main")) is not force
+    if not force:
+        wanted = f"servers run on hosts that the allocation leaves: server on {hosts[0]}"
+        assert shown["error"] == wanted
+        compute.broken.clear()
+        work()
+        assert compute.idle == {hosts[0]}
+    compute.servers.clear()
+    work()
+    assert client.get(path).json["state"] == "released"
