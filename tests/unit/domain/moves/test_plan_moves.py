@@ -29,6 +29,8 @@ JIGSAW = POLICIES["jigsaw"]()
 
 STATES = int(os.environ.get("LAAS_MOVES_STATES", "12"))
 
+SEED = os.environ.get("LAAS_MOVES_SEED", "model")
+
 TREES = {
     "two levels": Topology(Xgft((3, 4, 1), (1, 3, 0))),
     "three levels": Topology(Xgft((2, 2, 3), (1, 2, 2))),
@@ -175,7 +177,7 @@ LARGER_TREES = {
     ("name", "most_moves"), [(name, moves) for name in LARGER_TREES for moves in (1, 2)]
 )
 def test_the_price_against_a_model_in_cp_sat(name, most_moves):
-    topology, rng = LARGER_TREES[name], Random(f"model {name} {most_moves}")
+    topology, rng = LARGER_TREES[name], Random(f"{SEED} {name} {most_moves}")
     compared = dearer = optimum = paid = 0
     states = STATES // most_moves**2 if topology.hosts < 64 else -(-STATES // 3 // most_moves**2)
     while compared < states:
@@ -375,3 +377,24 @@ def test_a_repack_places_everybody_who_may_move_again():
     fits = repack(JIGSAW, pairs_on_leaves(), Request("new", 2))
     assert isinstance(fits, MovePlan)
     assert fits.moves == ()
+
+
+@pytest.mark.parametrize("thorough", [True, False])
+def test_the_second_move_goes_where_the_first_has_left(thorough):
+    """Two time slots, as in StarCube: a leaf has room for three once its tenant of one is gone."""
+    fabric = Ledger(LEAVES)
+    for leaf, up in product(range(4), range(4)):
+        fabric.fail_link(LeafLink(0, leaf, up))
+    for id, leaf, hosts in (("a", 0, 0b0111), ("b", 1, 0b0001), ("c", 1, 0b0010), ("d", 2, 0b0111)):
+        share = (GroupShare(leaf, hosts, 0),)
+        shape = Shape(1, 1, hosts.bit_count())
+        fabric.claim(Allocation(id, shape.hosts, "jigsaw", share, (), shape))
+    for host in range(12, 16):
+        fabric.fail_host(host)
+    assert isinstance(plan(fabric, 4, 1, thorough=thorough), NoFit)
+    answer = plan(fabric, 4, 2, movable=lambda a: a.id in ("a", "b"), thorough=thorough)
+    assert isinstance(answer, MovePlan)
+    assert [move.allocation.id for move in answer.moves] == ["b", "a"]
+    assert checked(fabric, answer, "jigsaw", 4) == (4, 2)
+    left = set(fabric.allocations["b"].hosts(LEAVES))
+    assert left <= set(answer.moves[1].allocation.hosts(LEAVES))
