@@ -82,22 +82,27 @@ class SearchBudget:
         return FirstTry(self, work)
 
     @contextmanager
-    def attempt(self, most: int) -> Iterator[None]:
+    def attempt(self, most: int, *, of_search: bool = False) -> Iterator[None]:
         """Give the work inside the context up to ``most`` units of its own.
 
         They are part of ``left_to_try``, so an attempt never takes from the search that follows
-        one cut off. Within the context ``exceeded`` says whether they were used up; afterwards
-        it is what it was before.
+        one cut off; ``of_search``: they are part of ``left``. Within the context ``exceeded``
+        says whether they were used up; afterwards it is what it was before.
         """
-        units = min(most, self.left_to_try)
+        units = min(most, self.left if of_search else self.left_to_try)
         before = self.left, self.exceeded, self.trying
-        self.left_to_try -= units
+        if not of_search:
+            self.left_to_try -= units
         self.left, self.exceeded, self.trying = units, False, True
         try:
             yield
         finally:
-            self.left_to_try += self.left
+            unused = self.left
             self.left, self.exceeded, self.trying = before
+            if of_search:
+                self.left -= units - unused
+            else:
+                self.left_to_try += unused
 
     def give_up_trying(self) -> bool:
         """End an attempt, if this is one, before a step that takes more work than a try is worth.

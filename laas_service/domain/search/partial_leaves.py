@@ -3,14 +3,18 @@
 """The last step of a search: several pods, on leaves that are not full (least constrained).
 
 For each number of hosts on a leaf, the largest first, there are many shapes. Most are ruled
-out by the sets of uplinks that the leaves would share (``uplink_sets``): none passes. If some
-pass, a short search among the leaves tries only bicliques with one of these sets; where it
-drags on, the sets are tried one by one. Where there are too many sets to test, bounds come
-first: the number of leaves of a pod that may share enough uplinks is bounded by König's bound
-(``matching``), and pods with that many leaves need spines in common (``spine_bounds``). For the
-shapes that remain, the search tries every set of uplinks that enough leaves share.
+out because no pods agree on uplinks and spines (``pod_cliques``). Where pods agree, a short
+search among the leaves comes first, and then the uplinks on which they agree are tried. Where
+that is not known, most shapes are ruled out by the sets of uplinks that the leaves would share
+(``uplink_sets``): none passes. If some pass, a short search among the leaves tries only
+bicliques with one of these sets; where it drags on, the sets are tried one by one. Where there
+are too many sets to test, bounds come first: the number of leaves of a pod that may share enough
+uplinks is bounded by König's bound (``matching``), and pods with that many leaves need spines in
+common (``spine_bounds``). For the shapes that remain, the search tries every set of uplinks that
+enough leaves share.
 
-The answer is the first placement of the search among the leaves, whatever ruled out the others.
+The answer is the first placement of the search among the leaves if that is short, else one on
+uplinks on which pods agree. What ruled out the other shapes does not matter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +23,18 @@ from itertools import chain
 from math import comb, prod
 
 from laas_service.domain.allocation import Shape
+from laas_service.domain.search.bicliques import lowest_bits
 from laas_service.domain.search.leaf_bicliques import LeafBicliques
 from laas_service.domain.search.misfits import LeafMisfits, SeenLeaves
 from laas_service.domain.search.multi_pod import MultiPod
+from laas_service.domain.search.pod_cliques import PodCliques
 from laas_service.domain.search.pod_leaves import LeavesOfPods, PodLeaves
 from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import Placement, multi_pod_shapes
 from laas_service.domain.search.uplink_sets import PassingSet, UplinkSets
+
+WORK_FOR_CLIQUES = 1_600
+"""Units of work to look for pods that agree, for one shape."""
 
 FEW_SETS = 4096
 """Up to so many sets of uplinks are all tested."""
@@ -85,6 +94,10 @@ class PartialLeaves:
     def _uplink_sets(self) -> UplinkSets:
         return UplinkSets(self._fabric, self._pods, self._search.budget)
 
+    @cached_property
+    def _cliques(self) -> PodCliques:
+        return PodCliques(self._fabric, self._pods, self._search.budget)
+
     def counts(self, leaf_hosts: int) -> list[int]:
         """By pod, the number of leaf groups that can have so many hosts."""
         return [pod.counts[leaf_hosts] for pod in self._pods]
@@ -123,7 +136,11 @@ class PartialLeaves:
         leaf groups with room. All common uplinks of each biclique are tried.
         """
         budget, width = self._search.budget, self._search.uplinks_for(leaf_hosts)
-        sets = self._passing_sets(leaf_hosts, width, leaves, shapes)
+        shapes, agreeing = self._with_agreeing_pods(leaf_hosts, width, shapes)
+        if not shapes:
+            self._proved = True
+            return
+        sets = None if agreeing else self._passing_sets(leaf_hosts, width, leaves, shapes)
         if sets is not None and not sets:
             self._proved = True
             return
@@ -137,11 +154,24 @@ class PartialLeaves:
             pod.with_room[leaf_hosts] if bound >= fewest else 0
             for pod, bound in zip(self._pods, bounds, strict=True)
         )
-        uplinks = None if sets is None else [chosen for chosen, _ in sets]
-        search = partial(self._on_bicliques, leaf_hosts, width, leaves, groups=groups, sets=uplinks)
+        search = partial(self._on_bicliques, leaf_hosts, width, leaves, groups=groups)
         with budget.attempt(WORK_WITHOUT_BOUNDS):
-            yield from search(shapes)
+            yield from search(shapes, sets=sets)
             if not budget.exceeded:
+                self._proved = True
+                return
+        if agreeing:
+            with budget.attempt(WORK_ON_SETS, of_search=True):
+                yield from self._on_sets(leaf_hosts, agreeing)
+            sets = self._passing_sets(leaf_hosts, width, leaves, shapes)
+            if sets is not None and not sets:
+                self._proved = True
+                return
+        if len(agreeing) < len(shapes):
+            shapes, _ = self._with_agreeing_pods(
+                leaf_hosts, width, shapes, budget.left // (4 * len(shapes))
+            )
+            if not shapes:
                 self._proved = True
                 return
         placement = None
@@ -157,7 +187,7 @@ class PartialLeaves:
                 shapes = [shape for shape in shapes if self._may_fit(bounds, shape, width)]
         with budget.portion(4):
             if shapes:
-                yield from search(shapes)
+                yield from search(shapes, sets=sets)
             cut_off = not budget.left
         if placement is not None:
             yield placement
@@ -165,6 +195,25 @@ class PartialLeaves:
             with budget.portion(4):
                 yield from self._on_sets(leaf_hosts, sets)
         self._proved = not budget.exceeded
+
+    def _with_agreeing_pods(
+        self, leaf_hosts: int, width: int, shapes: Sequence[Shape], work: int = WORK_FOR_CLIQUES
+    ) -> tuple[Sequence[Shape], Sequence[PassingSet]]:
+        """The shapes that ``PodCliques`` do not rule out, and uplinks for those that it allows."""
+        left, agreeing = [], []
+        budget, enough = self._search.budget, self._search.has_uplinks(width)
+        for shape in shapes:
+            with budget.attempt(work, of_search=True):
+                uplinks = self._cliques.uplinks(leaf_hosts, enough, width, shape)
+            if uplinks != 0:
+                left.append(shape)
+            if uplinks:
+                agreeing.append((self._lowest(uplinks, width), [shape]))
+        return left, agreeing
+
+    def _lowest(self, uplinks: int, width: int) -> int:
+        """``width`` of the uplinks in each plane."""
+        return sum(lowest_bits(uplinks & plane, width) for plane in self._topology.plane_fields)
 
     def _on_sets(self, leaf_hosts: int, sets: Sequence[PassingSet]) -> Iterator[Placement]:
         """Placements whose leaves share exactly one of these sets of uplinks."""
@@ -201,18 +250,19 @@ class PartialLeaves:
         leaves: int,
         shapes: Sequence[Shape],
         groups: int,
-        sets: Sequence[int] | None = None,
+        sets: Sequence[PassingSet] | None = None,
     ) -> Iterator[Placement]:
         """Placements on the bicliques of these leaf groups, each set of common uplinks once.
 
         With ``sets``, only bicliques that have one of these sets of uplinks in common.
         """
         search, matrix = self._search, self._uplink_sets.matrix
-        found = LeafBicliques(matrix, groups, leaves, width, shapes, sets, search.budget)
+        allowed = None if sets is None else [chosen for chosen, _ in sets]
+        found = LeafBicliques(matrix, groups, leaves, width, shapes, allowed, search.budget)
         tried = set()
         first = found.first()
         for common in chain(() if first is None else (first,), found.all()):
-            if common in tried or (sets is not None and not _any_within(sets, common)):
+            if common in tried or (allowed is not None and not _any_within(allowed, common)):
                 continue
             if not search.budget.spend(leaves):
                 continue

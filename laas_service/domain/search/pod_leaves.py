@@ -4,20 +4,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from operator import or_
+from operator import gt, or_
 from typing import NamedTuple
 
 from laas_service.domain.ledger import LedgerView
+from laas_service.domain.search.bicliques import bits_of_at_least
 from laas_service.domain.search.budget import SearchBudget
 from laas_service.domain.search.matching import KonigBound, konig_bounds, sure_bounds
 from laas_service.domain.topology import Topology, bits
 
 UNLIMITED = 1 << 40
 """Units of work, more than any bound takes."""
+
+MOST_SHARED = 64
+"""The most sets of uplinks that leaves of one pod share and that are listed."""
 
 
 class LeafRoom(NamedTuple):
@@ -63,6 +67,8 @@ class PodLeaves:
         self.counts = list(map(int.bit_count, self.with_room))
         self._bounds: dict[int, tuple[list[KonigBound], int]] = {}
         self._sure: dict[tuple[int, int], int] = {}
+        self._shared: dict[tuple[int, int, int], Sequence[int]] = {}
+        self._closed: dict[tuple[int, int], list[tuple[int, int]] | None] = {}
 
     def _fewest_in_a_plane(self, uplinks: int) -> int:
         if len(self._planes) == 1:
@@ -83,6 +89,13 @@ class PodLeaves:
         for capacity, local in self.capacities:
             hosts[local] = capacity
         return LeafRoom(hosts, self.uplinks)
+
+    def has_more_than(self, earlier: PodLeaves) -> bool:
+        """Whether a leaf group can have more hosts than it could, or has more uplinks free."""
+        room, before = self.room, earlier.room
+        return any(map(gt, room.hosts, before.hosts)) or any(
+            now & ~seen for now, seen in zip(room.uplinks, before.uplinks, strict=True)
+        )
 
     @cached_property
     def by_uplink(self) -> list[int]:
@@ -118,10 +131,59 @@ class PodLeaves:
         bounds, work = self._bounds[count]
         return min(count, *(bound.most_rows(width) for bound in bounds)), work
 
+    def shared(self, leaf_hosts: int, width: int, leaves: int) -> Sequence[int]:
+        """The largest sets of uplinks that ``leaves`` groups with ``leaf_hosts`` hosts share.
+
+        Each has ``width`` uplinks in each plane. Where there are more than ``MOST_SHARED`` sets
+        of any leaves, the answer is one set: all uplinks that so many groups have.
+        """
+        key = self.counts[leaf_hosts], width, leaves
+        if key not in self._shared:
+            self._shared[key] = self._largest_shared(leaf_hosts, width, leaves)
+        return self._shared[key]
+
+    def _largest_shared(self, leaf_hosts: int, width: int, leaves: int) -> Sequence[int]:
+        rows = [self.uplinks[local] for room, local in self.capacities if room >= leaf_hosts]
+        if leaves == 1:
+            return _largest(set(rows))
+        key = len(rows), width
+        if key not in self._closed:
+            self._closed[key] = self._shared_by_any(rows, width)
+        closed = self._closed[key]
+        if closed is None:
+            return (bits_of_at_least(leaves, rows),)
+        return _largest([mask for mask, sharing in closed if sharing >= leaves])
+
+    def _shared_by_any(self, rows: Sequence[int], width: int) -> list[tuple[int, int]] | None:
+        """What any of the rows share, if it is wide enough, and how many rows have it.
+
+        None if there are too many such sets.
+        """
+        closed = set[int]()
+        for row in set(rows):
+            shared = {mask & row for mask in closed}
+            closed.update([m for m in shared - closed if self._fewest_in_a_plane(m) >= width])
+            closed.add(row)
+            if len(closed) > MOST_SHARED:
+                return None
+        return [(mask, sum([not mask & ~row for row in rows])) for mask in closed]
+
     def _rows(self, leaf_hosts: int) -> list[tuple[int, ...]]:
         """By plane, the free uplinks of the groups with room; each has enough for the hosts."""
         uplinks = [self.uplinks[local] for room, local in self.capacities if room >= leaf_hosts]
         return [tuple([mask & plane for mask in uplinks]) for plane in self._planes]
+
+
+def _largest(masks: Iterable[int]) -> list[int]:
+    """The masks that lie in no other one, the largest first."""
+    largest: list[int] = []
+    for mask in sorted(masks, key=lambda mask: (-mask.bit_count(), mask)):
+        for larger in largest:
+            if not mask & ~larger:
+                break
+        else:
+            largest.append(mask)
+    return largest
 
 
 @dataclass(slots=True)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Pods that agree: no shape that has a placement is ruled out, whatever is remembered."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Allocation, Request, Shape
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.policies.lc import Lc
+from laas_service.domain.search.budget import WORK, SearchBudget
+from laas_service.domain.search.pod_cliques import PodCliques
+from laas_service.domain.search.pod_leaves import LeavesOfPods, PodLeaves
+from laas_service.domain.search.search import Search
+from laas_service.domain.search.shapes import multi_pod_shapes
+from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft, bits
+
+TREES = {
+    "full": Topology(Xgft((4, 4, 6), (1, 4, 4))),
+    "tapered": Topology(Xgft((4, 3, 4), (1, 2, 2))),
+    "parallel cables": Topology(Xgft((3, 3, 4), (1, 6, 4), (2, 2))),
+}
+
+
+def allowed(ledger: Ledger, shape: Shape) -> int | None:
+    """What ``PodCliques`` says of a shape, with all that the ledger remembers."""
+    search = Search(ledger, "lc", Request("asked", 1), WORK)
+    width = search.uplinks_for(shape.hosts)
+    pods = ledger.reader_cache(LeavesOfPods).now(ledger)
+    cliques = PodCliques(ledger, pods, search.budget)
+    return cliques.uplinks(shape.hosts, search.has_uplinks(width), width, shape)
+
+
+def some_shapes(rng: Random, topology: Topology) -> list[Shape]:
+    leaf_hosts = rng.randint(1, topology.slots - 1)
+    leaves = rng.randint(2, topology.groups_per_pod * topology.pods // 2)
+    sizes = topology.groups_per_pod, topology.pods, topology.taper[1]
+    return list(multi_pod_shapes(leaves, 0, leaf_hosts, *sizes))
+
+
+def change(rng: Random, ledger: Ledger, number: int) -> None:
+    """A tenant goes or comes, or a link fails or is repaired."""
+    chance, tree = rng.random(), ledger.topology.tree
+    if chance < 0.35 and ledger.allocations:
+        ledger.release(rng.choice(list(ledger.allocations)))
+    elif chance < 0.45:
+        link = SpineLink(rng.randrange(tree.m[2]), 0, rng.randrange(tree.w[2]))
+        if link in ledger.failed_links:
+            ledger.repair_link(link)
+        else:
+            ledger.fail_link(link)
+    else:
+        admit(Lc(), ledger, Request(f"t{number}", rng.randint(1, 9)))
+
+
+@pytest.mark.parametrize("name", TREES)
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=12, deadline=None)
+def test_a_shape_is_ruled_out_only_if_it_has_no_placement(name, seed):
+    """What is remembered of earlier states says the same as a search without memory."""
+    rng, ledger = Random(seed), Ledger(TREES[name])
+    for number in range(40):
+        change(rng, ledger, number)
+        for shape in some_shapes(rng, ledger.topology):
+            fresh = ledger.copy()
+            fresh.reader_caches.clear()
+            remembered, anew = allowed(ledger, shape), allowed(fresh, shape)
+            assert bool(remembered) == bool(anew), shape
+
+
+@pytest.mark.parametrize("name", TREES)
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=12, deadline=None)
+def test_the_shape_of_every_placement_is_allowed(name, seed):
+    rng, ledger = Random(seed), Ledger(TREES[name])
+    for number in range(40):
+        change(rng, ledger, number)
+        before = ledger.copy()
+        answer = admit(Lc(), ledger, Request(f"asked{number}", rng.randint(4, 16)))
+        if isinstance(answer, Allocation):
+            assert answer.shape is not None
+            if answer.shape.pods + (answer.shape.remainder_leaves > 0) > 1:
+                assert allowed(before, answer.shape)
+            ledger.release(answer.id)
+
+
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=60, deadline=None)
+def test_pods_that_agree_exist_exactly_if_combinations_have_them(seed):
+    """On a full tree a shape is allowed exactly if pods, uplinks and spines for it exist."""
+    rng, ledger = Random(seed), Ledger(TREES["full"])
+    tree, failing = ledger.topology.tree, rng.uniform(0, 0.4)
+    for pod in range(tree.m[2]):
+        for high in range(tree.w[1]):
+            links: list[Link] = [SpineLink(pod, high, spine) for spine in range(tree.w[2])]
+            links += [LeafLink(pod, leaf, high) for leaf in range(tree.m[1])]
+            for link in links:
+                if rng.random() < failing:
+                    ledger.fail_link(link)
+    for host in range(ledger.topology.hosts):
+        if rng.random() < 0.15:
+            ledger.fail_host(host)
+    topology = ledger.topology
+    shapes = [shape for _ in range(4) for shape in some_shapes(rng, topology)]
+    for shape in shapes:
+        assert bool(allowed(ledger, shape)) == by_combinations(ledger, shape), shape
+
+
+def by_combinations(ledger: Ledger, shape: Shape) -> bool:
+    """Whether pods have the shape's full leaves, from every set of uplinks and of pods."""
+    topology, per_pod = ledger.topology, ledger.topology.groups_per_pod
+    for uplinks in combinations(range(topology.tree.w[1]), shape.hosts):
+        chosen = sum(1 << uplink for uplink in uplinks)
+        roomy = [
+            sum(
+                not chosen & ~ledger.free_uplinks[group]
+                and ledger.free_hosts[group].bit_count() >= shape.hosts
+                for group in range(pod * per_pod, (pod + 1) * per_pod)
+            )
+            for pod in range(topology.pods)
+        ]
+        for pods in combinations(range(topology.pods), shape.pods):
+            if all(roomy[pod] >= shape.leaves for pod in pods) and all(
+                spines_in_common(ledger, pods, uplink) >= shape.leaves for uplink in uplinks
+            ):
+                rest = shape.remainder_leaves
+                if not rest or any(
+                    pod not in pods
+                    and roomy[pod] >= rest
+                    and all(spines_in_common(ledger, (*pods, pod), u) >= rest for u in uplinks)
+                    for pod in range(topology.pods)
+                ):
+                    return True
+    return False
+
+
+def spines_in_common(ledger: Ledger, pods: tuple[int, ...], column: int) -> int:
+    common = -1
+    for pod in pods:
+        common &= ledger.free_spines[pod * ledger.topology.columns_per_pod + column]
+    return common.bit_count()
+
+
+@given(masks=st.lists(st.integers(1, 15), min_size=1, max_size=4), leaves=st.integers(1, 4))
+def test_the_largest_sets_that_leaves_share(masks, leaves):
+    topology = TREES["full"]
+    uplinks = (masks + [0] * 4)[:4]
+    by_free = [0, 0, 0, 0, 0]
+    for local, mask in enumerate(uplinks):
+        by_free[mask.bit_count()] |= 1 << local
+    shared = PodLeaves(topology, by_free, uplinks).shared(1, 1, leaves)
+    every = {
+        common
+        for rows in combinations(masks, leaves)
+        if (common := rows[0] & rows[-1] & combined(rows))
+    }
+    largest = {mask for mask in every if not any(mask != m and not mask & ~m for m in every)}
+    assert sorted(shared) == sorted(largest)
+
+
+def combined(rows: tuple[int, ...]) -> int:
+    common = -1
+    for row in rows:
+        common &= row
+    return common
+
+
+def test_without_budget_nothing_is_said():
+    ledger = Ledger(TREES["full"])
+    pods = ledger.reader_cache(LeavesOfPods).now(ledger)
+    cliques = PodCliques(ledger, pods, SearchBudget(0))
+    shape = Shape(2, 2, 3)
+    assert cliques.uplinks(3, lambda mask: mask.bit_count() >= 3, 3, shape) is None
+    assert list(bits(allowed(ledger, shape) or 0)) == [0, 1, 2, 3]
