@@ -22,7 +22,7 @@ from oslo_config import cfg
 from sqlalchemy import Engine
 
 from laas_service import conf
-from laas_service.adapters import ironic, messaging, nova, process_names, service_rest
+from laas_service.adapters import ironic, messaging, neutron, nova, process_names, service_rest
 from laas_service.adapters.agent_switches import AgentSubnetManager
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db import backup, restore, schema, soundness
@@ -42,6 +42,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import nowhere, utc_now
 from laas_service.adapters.db.ufm_memory import SqlUfmMemory
 from laas_service.adapters.keystone import KeystoneProjects
+from laas_service.adapters.limits_directory import DirectoryLimits
 from laas_service.adapters.log_context import acting_for
 from laas_service.adapters.ufm.manager import UfmRules, UfmSubnetManager
 from laas_service.adapters.ufm.rest import UfmRest, UfmSettings
@@ -49,6 +50,7 @@ from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
 from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
@@ -225,6 +227,19 @@ class Parts:
             Path(options.directory), pool=options.pool, sentinel=options.sentinel
         )
 
+    @cached_property
+    def limits(self) -> SendingLimits | None:
+        """What limits the servers of class ``shared``; None: nothing. Raises: InvalidInput."""
+        options = self._conf.sharing
+        if options.enforcement == "none":
+            return None
+        if options.enforcement == "directory":
+            return DirectoryLimits(Path(options.directory))
+        if self._conf.compute.kind != "nova":
+            fix = "only [compute] kind = nova tells the servers whose ports are to be limited"
+            raise InvalidInput("[sharing] enforcement", options.enforcement, fix)
+        return neutron.connect(self._conf, self.watchdog.beat)
+
     def _host_guids(self) -> dict[str, set[int]]:
         """The port GUIDs of every host, by its name."""
         found: dict[str, set[int]] = {}
@@ -313,6 +328,7 @@ class Parts:
             one_rule_per_group=options.one_rule_per_group,
             allow_unreachable_pairs=options.allow_unreachable_pairs,
             virtual_ports=options.virtual_ports,
+            level=shared_level(self._conf),
             keep=options.keep,
             site=_site(self._conf),
             attended=_names_a_reader(self._conf),
@@ -375,7 +391,7 @@ class Parts:
                 "[opensm] enforcement", options.enforcement, "agents read back; that needs 'file'"
             )
         served = ServedSets(
-            self._file_sets, self.store.routed, lambda fabric: _files(options, fabric)
+            self._file_sets, self.store.routed, lambda fabric: _files(self._conf, fabric)
         )
         return AgentRegistry(
             self.store,
@@ -424,6 +440,8 @@ class Parts:
             acting_for=acting_for,
             observer=self._observer(store),
             hosts=host_rules(self._conf.compute),
+            limits=self.limits,
+            limits_interval=self._conf.sharing.interval,
         )
 
     def _observer(self, store: ObserverStore) -> FaultObserver:
@@ -603,6 +621,13 @@ class Parts:
             live_ports=self._conf.compute.live_ports,
         )
 
+    @property
+    def _unshared(self) -> str:
+        """Why hosts are not shared; empty if they are."""
+        if why := UNSHARED.get(self._conf.compute.kind):
+            return why
+        return "" if self._conf.sharing.access == "together" else NOT_TOGETHER
+
     def use_cases(self, wake: Callable[[], None]) -> UseCases:
         """The use cases; ``wake`` is called when there is something to converge."""
         options, compute = self._conf.api, self._conf.compute
@@ -627,7 +652,7 @@ class Parts:
                 queue=queue_discipline(self._conf.queue),
                 limits=limits(self._conf.limits),
                 unmoved=frozenset(self._conf.limits.unmoved_projects),
-                unshared=UNSHARED.get(compute.kind, ""),
+                unshared=self._unshared,
                 search_budget=options.search_budget,
                 repair_links=self._conf.worker.repair_links,
                 fault_mode=Mode(self._conf.faults.mode),
@@ -644,9 +669,13 @@ class Parts:
         return made
 
 
+NOT_TOGETHER = (
+    "those who share hosts would reach each other, as the keys of a port are those of all servers "
+    "behind it; [sharing] access = together accepts that"
+)
+"""Why hosts are not shared unless an operator says so."""
+
 UNSHARED = {
-    "nova": "[compute] kind = nova: nothing claims slots in placement, so Nova would start "
-    "virtual machines beyond them",
     "ironic": "[compute] kind = ironic: a bare-metal node has one owner",
 }
 """By kind of compute, why hosts cannot be shared."""
@@ -770,8 +799,14 @@ def _guid(text: str, option: str = "services", group: str = "opensm") -> int:
         raise InvalidInput(f"[{group}] {option}", text, "give GUIDs such as 0x1b") from error
 
 
-def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
+def shared_level(conf: cfg.ConfigOpts) -> int:
+    """The service level of shared hosts; 0 if it is that of all others."""
+    return int(conf.sharing.service_level) if conf.sharing.access == "together" else 0
+
+
+def _files(conf: cfg.ConfigOpts, fabric: str) -> render.Settings:
     """Settings of files for an agent's OpenSM; the agent keeps them in the same directory."""
+    options = conf.opensm
     return render.Settings(
         str(Path(options.directory).absolute() / fabric / "current"),
         options.enforcement,
@@ -780,6 +815,7 @@ def _files(options: cfg.ConfigOpts.GroupAttr, fabric: str) -> render.Settings:
         one_rule_per_group=options.one_rule_per_group,
         allow_unreachable_pairs=options.allow_unreachable_pairs,
         virtual_ports=options.virtual_ports,
+        level=shared_level(conf),
     )
 
 

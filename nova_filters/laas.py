@@ -8,8 +8,10 @@ For each request the filter reads from Nova's database the metadata of the aggre
 memberships of the candidates, so a message lost between nova-api and nova-scheduler cannot open
 a host. Nova skips all filters if an administrator forces a host.
 
-Where the filter is enabled, ``hide_pool`` is one of Nova's request filters: placement then
-returns no host of the service for a project without an allocation.
+Where the filter is enabled, two functions are among Nova's request filters. With ``hide_pool``
+placement returns no host of the service for a project without an allocation. With ``claim_slot``
+a server of an allocation of class ``shared`` asks placement for one of its slots, so that the slot
+is claimed together with the server's memory.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import sqlalchemy as sa
-from nova import conf, objects, version
+from nova import conf, exception, objects, version
 from nova.scheduler import filters, request_filter, utils
+from nova.scheduler.client import report
 
 try:
     from nova.db.api import api as database
@@ -44,6 +47,16 @@ ALLOCATION = "laas:allocation"
 POOL = "laas:pool"
 """Key of the aggregates of all hosts of the service; others cannot open these hosts."""
 
+SLOTS = "laas:slots"
+"""Key of the aggregate of an allocation of class ``shared``: the resource class of its slots. Its
+hosts may be in the aggregates of other such allocations as well."""
+
+RESOURCE = "resources:"
+"""Prefix of the extra specs of a flavor that ask placement for a resource."""
+
+WITH_FREE = "1.4"
+"""First version of placement that lists the providers with a free unit of a resource."""
+
 NODE = "laas:node:"
 """Prefix of the keys that name the Ironic nodes of an aggregate; the UUID of the provider follows.
 Nova's aggregates hold compute hosts alone, and one compute host has many nodes."""
@@ -61,6 +74,9 @@ BATCH = 500
 PARTS_OF_NOVA = (
     (request_filter, "ALL_REQUEST_FILTERS.append"),
     (request_filter, "process_reqspec"),
+    (exception, "RequestFilterFailed"),
+    (report, "report_client_singleton"),
+    (report, "SchedulerReportClient.get"),
     (utils, "request_is_rebuild"),
     (objects, "RequestSpec.get_scheduler_hint"),
     (objects, "Destination.append_forbidden_aggregates"),
@@ -108,8 +124,10 @@ class LaasTenantFilter(filters.BaseHostFilter):
     its allocation, whatever other aggregates and longer keys say; without an allocation it
     accepts no project. On other hosts, aggregates with ``filter_tenant_id`` count as Nova
     reads them. A project that has hosts of either kind gets no others; with the hint
-    ``laas:allocation`` it gets only those of that allocation. Hosts that are drained, or in
-    the aggregates of two allocations, accept no project. If the aggregates cannot be read or
+    ``laas:allocation`` it gets only those of that allocation. Hosts that are drained accept no
+    project, and so do hosts in the aggregates of two allocations, unless all these are of class
+    ``shared``. Hosts of that class accept only servers that have asked placement for a slot
+    (``claim_slot``). If the aggregates cannot be read or
     understood, no host passes. A rebuild passes, as its server is on the host already.
 
     An Ironic node is judged by the UUID of its provider, which the keys ``NODE`` of an aggregate
@@ -123,8 +141,9 @@ class LaasTenantFilter(filters.BaseHostFilter):
 
     def __init__(self) -> None:
         super().__init__()
-        if hide_pool not in request_filter.ALL_REQUEST_FILTERS:
-            request_filter.ALL_REQUEST_FILTERS.append(hide_pool)
+        for ours in (hide_pool, claim_slot):
+            if ours not in request_filter.ALL_REQUEST_FILTERS:
+                request_filter.ALL_REQUEST_FILTERS.append(ours)
         self._told = False
 
     def filter_all(self, filter_obj_list: Iterable[Any], spec_obj: Any) -> Iterator[Any]:
@@ -139,7 +158,7 @@ class LaasTenantFilter(filters.BaseHostFilter):
             hosts = {host_state.host for host_state in candidates}
             nodes = {str(host_state.uuid) for host_state in candidates}
             metadata, memberships, named = _read(spec_obj._context, hosts, nodes)
-            judge = _Judge(metadata, spec_obj.project_id, hint)
+            judge = _Judge(metadata, spec_obj.project_id, hint, _resources(spec_obj))
             passing = []
             for host_state in candidates:
                 of_host = memberships.get(host_state.host, frozenset())
@@ -196,6 +215,66 @@ def hide_pool(context: Any, spec_obj: Any) -> bool:
     return True
 
 
+def claim_slot(context: Any, spec_obj: Any) -> bool:
+    """Ask placement for a slot, if the server is for an allocation of class ``shared``.
+
+    That is the allocation that the hint ``laas:allocation`` names; without it the project's only
+    one. A project with hosts of its own gets those without the hint. Placement alone counts. If the
+    aggregates cannot be read, nothing is asked for, and the filter passes no shared host.
+
+    Raises:
+        RequestFilterFailed: no slot is free, or it is not clear of which allocation one is wanted;
+            the text is shown to the server's owner.
+    """
+    if LaasTenantFilter.__name__ not in conf.CONF.filter_scheduler.enabled_filters:
+        return False
+    try:
+        hint = spec_obj.get_scheduler_hint(ALLOCATION)
+        shared = _slot_classes(context, spec_obj.project_id, hint)
+        if not shared:
+            return False
+        if len(shared) == 1:
+            ((allocation, name),) = shared.items()
+            taken = _are_taken(name)
+    except Exception:
+        LOG.exception("no slot is asked for: the aggregates cannot be read or understood")
+        return False
+    if len(shared) > 1:
+        raise exception.RequestFilterFailed(
+            reason=f"The project has slots in {len(shared)} allocations "
+            f"({', '.join(sorted(shared))}); name one in the scheduler hint {ALLOCATION}."
+        )
+    if taken:
+        raise exception.RequestFilterFailed(
+            reason=f"All slots of allocation {allocation} are taken. Delete a server, or ask for "
+            f"more slots: laas allocation change-slots {allocation} --slots N."
+        )
+    flavor = spec_obj.flavor
+    extra_specs = flavor.extra_specs if "extra_specs" in flavor else None
+    flavor.extra_specs = {**(extra_specs or {}), f"{RESOURCE}{name}": "1"}
+    return True
+
+
+def _are_taken(name: str) -> bool:
+    """Whether placement shows no free slot of a class; False if it cannot tell."""
+    answer = report.report_client_singleton().get(
+        f"/resource_providers?resources={name}:1", version=WITH_FREE
+    )
+    return answer.status_code == 200 and not answer.json()["resource_providers"]
+
+
+def _resources(spec_obj: Any) -> set[str]:
+    """The classes of which a request asks for one unit."""
+    flavor = spec_obj.flavor if "flavor" in spec_obj else None
+    if flavor is None or "extra_specs" not in flavor:
+        return set()
+    return {
+        key.removeprefix(RESOURCE)
+        for key, value in (flavor.extra_specs or {}).items()
+        if key.startswith(RESOURCE) and value == "1"
+    }
+
+
 def _is_rebuild(spec_obj: Any) -> bool:
     """Whether Nova rebuilds a server on its present host.
 
@@ -211,9 +290,15 @@ class _Judge:
     """Decides which hosts a project may use, from the metadata of all aggregates by their id."""
 
     def __init__(
-        self, metadata: Mapping[int, Mapping[str, str]], project: str, allocation: str | None
+        self,
+        metadata: Mapping[int, Mapping[str, str]],
+        project: str,
+        allocation: str | None,
+        resources: Collection[str] = (),
     ) -> None:
+        """``resources`` are the classes of which the request asks placement for one unit."""
         self._allocated = {id for id, keys in metadata.items() if ALLOCATION in keys}
+        self._shared = {id for id in self._allocated if SLOTS in metadata[id]}
         self._pools = {id for id, keys in metadata.items() if POOL in keys}
         self._drained = {id for id, keys in metadata.items() if _is_drained(keys)}
         self._listing = {id for id, keys in metadata.items() if _lists_projects(keys)}
@@ -221,13 +306,20 @@ class _Judge:
         own = {id for id in self._allocated if metadata[id].get(OWNER) == project}
         invited = {id for id in self._listing if project in _projects(metadata[id])}
         self._confined = bool(own or invited) or allocation is not None
-        self._own = {id for id in own if allocation in (None, metadata[id][ALLOCATION])}
+        self._own = {
+            id
+            for id in own
+            if allocation in (None, metadata[id][ALLOCATION])
+            if id not in self._shared or metadata[id][SLOTS] in resources
+        }
         self._invited = invited if allocation is None else set()
 
     def passes(self, aggregates: Collection[int]) -> bool:
         """Whether a host in these aggregates passes."""
         claims = self._allocated.intersection(aggregates)
-        if len(claims) > 1 or not self._drained.isdisjoint(aggregates):
+        if len(claims) > 1 and not claims <= self._shared:
+            return False
+        if not self._drained.isdisjoint(aggregates):
             return False
         is_ours = bool(claims) or not self._pools.isdisjoint(aggregates)
         if not self._confined:
@@ -311,6 +403,23 @@ def _metadata(context: Any) -> dict[int, dict[str, str]]:
 def _rows(connection: Any, query: Any, **values: Any) -> Any:
     """All rows at once: one by one they take twice the processor time."""
     return connection.execute(query, values).fetchall()
+
+
+@database.context_manager.reader
+def _slot_classes(context: Any, project: str, hint: str | None) -> dict[str, str]:
+    """By allocation of class ``shared`` that a server may be for, the class of its slots.
+
+    None if the server is for hosts of the project's own.
+    """
+    own = [
+        keys
+        for keys in _metadata(context).values()
+        if ALLOCATION in keys and keys.get(OWNER) == project
+        if hint in (None, keys[ALLOCATION])
+    ]
+    if not all(SLOTS in keys for keys in own):
+        return {}
+    return {keys[ALLOCATION]: keys[SLOTS] for keys in own}
 
 
 @database.context_manager.reader

@@ -47,6 +47,8 @@ class Partition:
     name: str
     pkey: int
     members: tuple[int, ...]
+    shared: bool = False
+    """Whether its hosts are shared by several tenants, and may have a lane of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,8 @@ def partitions(state: FabricState) -> tuple[Partition, ...]:
             if owners.setdefault(pkey, name) != name:
                 raise InvalidInput(f"pkey of {name}", pkey, f"{owners[pkey]} has it")
             members = tenant_ports(state, tenant.held, joined)
-            result.append(Partition(partition_name(name, number), pkey, members))
+            shared = tenant.allocation.sharing is not None
+            result.append(Partition(partition_name(name, number), pkey, members, shared))
     return tuple(sorted(result, key=lambda partition: partition.pkey))
 
 

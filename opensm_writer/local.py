@@ -37,8 +37,8 @@ class LocalSubnetManager:
     show the switches. ``attended`` says that somebody has a subnet manager read the directory.
 
     ``directory`` has one directory for each fabric. ``enforcement``, ``multicast``, ``services``,
-    ``one_rule_per_group``, ``allow_unreachable_pairs`` and ``virtual_ports`` are described at
-    ``render.Settings``.
+    ``one_rule_per_group``, ``allow_unreachable_pairs``, ``virtual_ports`` and ``level`` are
+    described at ``render.Settings``.
     ``keep`` is how many older sets stay. ``site`` has the site
     settings without ``opensm``, which has its own.
 
@@ -58,6 +58,7 @@ class LocalSubnetManager:
         one_rule_per_group: bool = False,
         allow_unreachable_pairs: bool = False,
         virtual_ports: bool = False,
+        level: int = 0,
         keep: int = 3,
         site: SiteSettings | None = None,
         attended: bool = False,
@@ -82,6 +83,7 @@ class LocalSubnetManager:
             one_rule_per_group,
             virtual_ports,
             allow_unreachable_pairs,
+            level,
         )
         self._keep = keep
         self._site = site

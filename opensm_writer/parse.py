@@ -357,7 +357,8 @@ def cabling(text: str, source: str) -> tuple[CableEnds, ...]:
 
 _MAX_LINE = 4000
 _PARTITION = re.compile(
-    r"([^=,:\s]+)=0x([0-9a-f]{4})(, indx0)?(, ipoib, rate=2)?, defmember=full :\n([^;:]*) ;\n"
+    r"([^=,:\s]+)=0x([0-9a-f]{4})(, indx0)?(, ipoib, rate=2)?(?:, sl=([1-7]))?, defmember=full :\n"
+    r"([^;:]*) ;\n"
 )
 _DEFAULT = re.compile(r"Default=0x7fff : ALL=limited, ALL_SWITCHES=full, SELF=full([^;:]*) ;\n")
 
@@ -370,6 +371,7 @@ class PartitionFile:
     multicast: bool  # whether a tenant has a broadcast group
     partitions: tuple[Partition, ...]
     at_index_0: bool = True  # whether a tenant's key stands at index 0 of its ports
+    level: int = 0  # service level of shared hosts; 0: none has one
 
 
 def partitions(text: str, source: str) -> PartitionFile:
@@ -386,7 +388,7 @@ def partitions(text: str, source: str) -> PartitionFile:
     if default is None:
         raise InvalidFile(source, 1, "the first rule is not the default partition's")
     services = _members(default[1].removeprefix(","), "=full", source, 1) if default[1] else ()
-    result, multicast, at_index_0, at = [], False, True, default.end()
+    result, multicast, at_index_0, level, at = [], False, True, 0, default.end()
     while at < len(text):
         first = text.count("\n", 0, at) + 1
         rule = _PARTITION.match(text, at)
@@ -394,10 +396,11 @@ def partitions(text: str, source: str) -> PartitionFile:
             raise InvalidFile(source, first, "this is not a partition rule")
         at_index_0 = at_index_0 and rule[3] is not None
         multicast = multicast or rule[4] is not None
-        members = _members(rule[5], "", source, first + 1)
-        result.append(Partition(rule[1], int(rule[2], 16), members))
+        level = max(level, int(rule[5] or 0))
+        members = _members(rule[6], "", source, first + 1)
+        result.append(Partition(rule[1], int(rule[2], 16), members, rule[5] is not None))
         at = rule.end()
-    return PartitionFile(services, multicast, tuple(result), at_index_0)
+    return PartitionFile(services, multicast, tuple(result), at_index_0, level)
 
 
 def _members(text: str, suffix: str, source: str, first: int) -> tuple[int, ...]:

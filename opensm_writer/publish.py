@@ -249,10 +249,14 @@ def check(
         InvalidFile: names the file and, if a line is wrong, the line.
     """
     chains = configuration.chains
+    listed = render.listed_partitions(configuration, settings)
+    if not settings.level:
+        listed = tuple(replace(partition, shared=False) for partition in listed)
     partition_file = parse.PartitionFile(
         tuple(sorted(settings.services)),
         settings.multicast and bool(configuration.partitions),
-        render.listed_partitions(configuration, settings),
+        listed,
+        level=settings.level if any(partition.shared for partition in listed) else 0,
     )
     comparisons: list[tuple[str, Callable[[str, str], object], object]] = [
         ("guid2lid", parse.guid2lid, configuration.lids),

@@ -65,6 +65,7 @@ class Settings:
     one_rule_per_group: bool = False  # port groups for old releases of the vendor's OpenSM
     virtual_ports: bool = False  # whether OpenSM knows virtual ports: partitions list them
     allow_unreachable_pairs: bool = False  # publish tables without routes between some adapters
+    level: int = 0  # service level and virtual lane of shared hosts; 0: that of all others
     bare: bool = False  # entries of tables without port GUIDs: for readers that check the LIDs
 
     def __post_init__(self) -> None:
@@ -257,13 +258,15 @@ def partitions(partitions: Iterable[Partition], settings: Settings) -> Iterator[
     Hosts are limited members of the default partition, so that they reach services but not
     each other. Each GUID has a line of its own, because OpenSM refuses lines of more than about
     4,090 bytes and then makes every port a full member of everything. A tenant's key stands at
-    index 0 of its ports (``indx0``), because GASNet and NVSHMEM use that index.
+    index 0 of its ports (``indx0``), because GASNet and NVSHMEM use that index. Shared hosts have
+    a service level of their own, if there is one in the settings.
     """
     services = [f",\n  {guid_text(guid)}=full" for guid in sorted(settings.services)]
     yield f"Default=0x7fff : ALL=limited, ALL_SWITCHES=full, SELF=full{''.join(services)} ;\n"
     group = ", ipoib, rate=2" if settings.multicast else ""
     for partition in partitions:
-        yield f"{partition.name}={partition.pkey:#06x}, indx0{group}, defmember=full :\n"
+        level = f", sl={settings.level}" if partition.shared and settings.level else ""
+        yield f"{partition.name}={partition.pkey:#06x}, indx0{group}{level}, defmember=full :\n"
         yield ",\n".join(f"  {guid_text(guid)}" for guid in partition.members) + " ;\n"
 
 
@@ -308,7 +311,26 @@ def fragment(settings: Settings, *, chains: bool) -> Iterator[str]:
         yield "# No routing chains: manifest.json says why\n"
     yield "# Both\n"
     yield from _keys(common, used=True)
+    if settings.level:
+        yield "# Shared hosts have a virtual lane of their own\n"
+        yield from _keys(_lanes(settings.level), used=True)
     yield f"# Pinned LIDs: copy {directory}/guid2lid to OpenSM's cache directory before it starts\n"
+
+
+def _lanes(level: int) -> dict[str, str]:
+    """Keys that give a service level the virtual lane of its number, and all others lane 0.
+
+    Lanes that are in use have the same weight, in units of 64 bytes.
+    """
+    lanes = ",".join(str(level if number == level else 0) for number in range(16))
+    return {
+        "qos": "TRUE",
+        "qos_max_vls": str(level + 1),
+        "qos_high_limit": "0",
+        "qos_vlarb_high": f"0:0,{level}:0",
+        "qos_vlarb_low": f"0:64,{level}:64",
+        "qos_sl2vl": lanes,
+    }
 
 
 def _keys(keys: Mapping[str, str], used: bool) -> Iterator[str]:

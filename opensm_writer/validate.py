@@ -225,7 +225,12 @@ def _check_fragment(text: str, manifest: Manifest, home: Path, enforcement: str)
     """Check that the fragment equals, byte for byte, one that is rendered here."""
     chains = manifest.chains == INCLUDED
     accepted = [
-        "".join(render.fragment(render.Settings(str(home), enforcement, multicast), chains=chains))
+        "".join(
+            render.fragment(
+                render.Settings(str(home), enforcement, multicast, level=level), chains=chains
+            )
+        )
+        for level in range(8)
         for multicast in (False, True)
     ]
     if text in accepted:
@@ -296,7 +301,12 @@ def _check_tenants(
     """Check the partition of every tenant, and its entries against the manifest."""
     name = "partitions.conf"
     parsed = parse.partitions(text, name)
-    settings = render.Settings(str(home), multicast=parsed.multicast, services=parsed.services)
+    settings = render.Settings(
+        str(home),
+        multicast=parsed.multicast,
+        services=parsed.services,
+        level=parsed.level,
+    )
     _check_composed(name, text, render.partitions(parsed.partitions, settings))
     partitions = {partition.name: partition for partition in parsed.partitions}
     of_tenant = {tenant: _of_tenant(tenant, partitions) for tenant in manifest.tenants}

@@ -17,6 +17,7 @@ from laas_service.app.ports.compute import (
     Occupant,
     ServerLoad,
     ServerMoves,
+    SlotMoves,
 )
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError
 from laas_service.domain.faults.counters import SwitchCounters
@@ -49,6 +50,7 @@ class FakeCompute:
     """Nova in memory: a pool, an aggregate for each allocation, servers on hosts."""
 
     scripted: ClassVar[bool] = False
+    claims_slots: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.faults = Faults()
@@ -67,6 +69,7 @@ class FakeCompute:
         self.closed: set[str] = set()
         self.disk_gb = 20  # of each server
         self.stopped: list[str] = []
+        self.slots: dict[str, dict[str, int]] = {}  # allocation -> servers in its slots, by host
 
     def accepts(self, host: str) -> set[str]:
         """The projects whose servers could start on the host now."""
@@ -158,6 +161,29 @@ class FakeCompute:
         self.aggregates[handover.allocation_id] = handover
         self.fenced.discard(handover.allocation_id)
         self.faults.end("hand_over")
+
+    def settle_slots(self, moves: SlotMoves) -> MoveProgress:
+        """A server of a slot that is given up goes to the target of the plan at once."""
+        self.faults.begin("settle_slots", moves)
+        id, stuck = moves.handover.allocation_id, list[str]()
+        held = self.slots.setdefault(id, {})
+        for source, target in moves.planned if moves.consents else ():
+            if held.get(source, 0) > moves.kept.get(source, 0):
+                held[source] -= 1
+                held[target] = held.get(target, 0) + 1
+        for host in sorted(held):
+            if held[host] > moves.kept.get(host, 0):
+                stuck.append(f"{held[host]} servers on {host}")
+        self.faults.end("settle_slots")
+        return MoveProgress(stuck=tuple(stuck))
+
+    def slot_holders(self, handover: Handover) -> Sequence[Occupant]:
+        self.faults.begin("slot_holders", handover.allocation_id)
+        return [
+            Occupant(host, f"server-{number}-on-{host}", handover.project_id)
+            for host, servers in sorted(self.slots.get(handover.allocation_id, {}).items())
+            for number in range(servers)
+        ]
 
     def fence(self, allocation_id: str) -> None:
         self.faults.begin("fence", allocation_id)

@@ -68,6 +68,16 @@ class Migration:
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
+@dataclass
+class Below:
+    """A resource provider below that of a host; ``inventories`` by class."""
+
+    name: str
+    parent: str
+    generation: int = 0
+    inventories: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
 class Refusal(Exception):
     def __init__(self, status: int, message: str = "") -> None:
         super().__init__(message)
@@ -97,6 +107,9 @@ class Cloud:
         self.disabled: set[str] = set()  # hosts that the scheduler does not choose
         self.dead: set[str] = set()  # hosts whose compute service does not report
         self.forced_down: set[str] = set()  # those that an administrator says are off
+        self.classes: set[str] = set()  # resource classes of placement
+        self.below: dict[str, Below] = {}  # providers below those of hosts, by their uuid
+        self.slot_of: dict[str, str] = {}  # consumer -> the class of the slot that it holds
         self.newest = "2.104"
         self.limits: dict[str, int] = {}  # project -> servers it may run
         self.calls: list[tuple[str, str]] = []
@@ -118,15 +131,50 @@ class Cloud:
     def copy(self):
         """A copy of the state, without recorded calls and faults."""
         other = Cloud(())
-        kept = ("providers", "aggregates", "mirror", "servers", "limits", "next_id", "page")
+        kept = ["providers", "aggregates", "mirror", "servers", "limits", "next_id", "page"]
+        kept += ["classes", "below", "slot_of"]
         for name in (*kept, "states", "migrations", "held", "left_behind", "dead"):
             setattr(other, name, copy.deepcopy(getattr(self, name)))
         return other
 
-    def boot(self, host, project):
+    def boot(self, host, project, slot=None):
+        """A new server on a host; ``slot`` is the class of the slot that it holds, as Nova asks."""
         consumer = str(uuid.uuid4())
+        if slot is not None and not self.free_slots(host, slot):
+            raise Refusal(409, f"no slot of {slot} is free on {host}")
         self.servers[consumer] = (host, project)
+        if slot is not None:
+            self.slot_of[consumer] = slot
         return consumer
+
+    def free_slots(self, host, slot):
+        """How many slots of a class are free on a host."""
+        total = 0
+        for uuid_, child in self.below.items():
+            if child.parent == self.providers.get(host) and slot in child.inventories:
+                document = child.inventories[slot]
+                room = document["total"] - document["reserved"] - len(self._held(uuid_, slot))
+                total += max(0, room)
+        return total
+
+    def claimable(self):
+        """How many slots of each class may be in use on each host."""
+        names = {provider: host for host, provider in self.providers.items()}
+        return {
+            (names[child.parent], name): document["total"] - document["reserved"]
+            for child in self.below.values()
+            for name, document in child.inventories.items()
+            if document["total"] > document["reserved"]
+        }
+
+    def _held(self, uuid_, slot):
+        """The consumers that hold slots of a class of a provider."""
+        hosts = {host for host, id in self.providers.items() if id == self.below[uuid_].parent}
+        return [
+            id
+            for id, host, _ in self._consumers()
+            if host in hosts and self.slot_of.get(id) == slot
+        ]
 
     def accepts(self, host):
         """Projects Nova's stock filter admits: the union of all lists, or everybody without one."""
@@ -323,7 +371,9 @@ class Cloud:
             raise Refusal(400, "Unable to migrate server to the same host.")
         made = Migration(id, source, target, "live-migration" if live else "migration")
         self.migrations.append(made)
-        if target in self.disabled or not {project, EVERYBODY} & self.accepts(target):
+        closed = not {project, EVERYBODY} & self.accepts(target)
+        full = id in self.slot_of and not self.free_slots(target, self.slot_of[id])
+        if target in self.disabled or closed or full:
             made.status = "error"
             return None
         if live:
@@ -331,6 +381,8 @@ class Cloud:
             self.servers[id] = target, project
             return None
         self.held[made.uuid] = source, project
+        if id in self.slot_of:
+            self.slot_of[made.uuid] = self.slot_of[id]
         made.was = status
         self.states[id] = "RESIZE", "resize_prep"
         if not self.slow:
@@ -496,7 +548,74 @@ class Cloud:
             }
         }
 
+    def ensure_class(self, name):
+        if not re.fullmatch("CUSTOM_[A-Z0-9_]+", name):
+            raise Refusal(400, "JSON does not validate")
+        self.classes.add(name)
+        return ""
+
+    def drop_class(self, name):
+        if name not in self.classes:
+            raise Refusal(404, f"No such resource class {name}")
+        if any(name in child.inventories for child in self.below.values()):
+            raise Refusal(409, f"Cannot delete in-use resource class {name}")
+        self.classes.remove(name)
+        return ""
+
+    def resource_class(self, name):
+        if name not in self.classes:
+            raise Refusal(404, f"No such resource class {name}")
+        return {"name": name, "links": []}
+
+    def add_provider(self, document):
+        if document["uuid"] in self.below:
+            raise Refusal(409, f"Conflicting resource provider {document['name']} already exists.")
+        self._host(document["parent_provider_uuid"])
+        self.below[document["uuid"]] = Below(document["name"], document["parent_provider_uuid"])
+        return {"uuid": document["uuid"], "name": document["name"], "generation": 0}
+
+    def _below(self, provider):
+        if provider not in self.below:
+            raise Refusal(404, f"No resource provider with uuid {provider} found")
+        return self.below[provider]
+
+    def drop_provider(self, provider):
+        child = self._below(provider)
+        if any(self._held(provider, name) for name in child.inventories):
+            raise Refusal(409, "Unable to delete resource provider: it has allocations")
+        del self.below[provider]
+        return ""
+
+    def inventories(self, provider):
+        child = self._below(provider)
+        shown = copy.deepcopy(child.inventories)
+        return {"inventories": shown, "resource_provider_generation": child.generation}
+
+    def set_inventories(self, provider, document):
+        child = self._below(provider)
+        if document["resource_provider_generation"] != child.generation:
+            raise Refusal(409, "resource provider generation conflict")
+        for name in document["inventories"]:
+            if name not in self.classes:
+                raise Refusal(400, f"Unknown resource class {name}")
+        gone = child.inventories.keys() - document["inventories"].keys()
+        for name in gone:
+            if self._held(provider, name):
+                raise Refusal(409, f"Inventory for '{name}' on {provider} in use.")
+        child.inventories = copy.deepcopy(document["inventories"])
+        child.generation += 1
+        return self.inventories(provider)
+
+    def slot_holders(self, provider):
+        child = self._below(provider)
+        found = {
+            id: {"resources": {n: 1}} for n in child.inventories for id in self._held(provider, n)
+        }
+        return {"allocations": found, "resource_provider_generation": child.generation}
+
     def consumers(self, provider):
+        if provider in self.below:
+            return self.slot_holders(provider)
         host = self._host(provider)
         held = {"resources": {"VCPU": 1}}
         found = {consumer: held for consumer, on, _ in self._consumers() if on == host}
@@ -544,6 +663,9 @@ class Handler(BaseHTTPRequestHandler):
         self._serve()
 
     def do_DELETE(self):
+        self._serve()
+
+    def do_PUT(self):
         self._serve()
 
     def log_message(self, *args):
@@ -641,6 +763,20 @@ class Handler(BaseHTTPRequestHandler):
                 return "candidates", "", lambda: cloud.candidates(restriction), None
             case "GET", ["placement", "resource_providers", provider, "allocations"]:
                 return "consumers", provider, lambda: cloud.consumers(provider), None
+            case "PUT", ["placement", "resource_classes", name]:
+                return "ensure_class", name, lambda: cloud.ensure_class(name), None
+            case "GET", ["placement", "resource_classes", name]:
+                return "class", name, lambda: cloud.resource_class(name), None
+            case "DELETE", ["placement", "resource_classes", name]:
+                return "drop_class", name, lambda: cloud.drop_class(name), None
+            case "POST", ["placement", "resource_providers"]:
+                return "add_provider", body["uuid"], lambda: cloud.add_provider(body), None
+            case "DELETE", ["placement", "resource_providers", provider]:
+                return "drop_provider", provider, lambda: cloud.drop_provider(provider), None
+            case "GET", ["placement", "resource_providers", provider, "inventories"]:
+                return "inventories", provider, lambda: cloud.inventories(provider), None
+            case "PUT", ["placement", "resource_providers", provider, "inventories"]:
+                return "set_slots", provider, lambda: cloud.set_inventories(provider, body), None
             case "GET", ["placement", "allocations", consumer]:
                 return "consumer", consumer, lambda: cloud.consumer(consumer), None
         raise Refusal(404, f"no such call: {self.command} {self.path}")

@@ -36,6 +36,7 @@ from laas_service.app.ports.compute import (
     Observed,
     Occupant,
     ServerMoves,
+    SlotMoves,
 )
 from laas_service.domain.errors import Conflict, InvalidInput
 
@@ -56,6 +57,7 @@ class DirectoryCompute:
     """
 
     scripted: ClassVar[bool] = True
+    claims_slots: ClassVar[bool] = False
 
     def __init__(
         self, path: Path, *, pool: str = "laas-pool", sentinel: str = "laas-nobody"
@@ -160,6 +162,14 @@ class DirectoryCompute:
         if stage is MoveStage.UNLOCK or (self._path / "answers" / present.answer).exists():
             return MoveProgress()
         return MoveProgress(under_way=(f"script {present.answer}.sh has not answered",))
+
+    def settle_slots(self, moves: SlotMoves) -> MoveProgress:
+        """Nothing: slots are only counted."""
+        return MoveProgress()
+
+    def slot_holders(self, handover: Handover) -> Sequence[Occupant]:
+        """Always empty: the adapter cannot see servers."""
+        return ()
 
     def fence(self, allocation_id: str) -> None:
         """Write the command that closes the hosts to the project, if they are handed over."""

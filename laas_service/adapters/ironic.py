@@ -38,6 +38,7 @@ from laas_service.app.ports.compute import (
     Occupant,
     ServerLoad,
     ServerMoves,
+    SlotMoves,
 )
 from laas_service.domain.errors import (
     Conflict,
@@ -73,6 +74,7 @@ class IronicCompute:
     """
 
     scripted: ClassVar[bool] = False
+    claims_slots: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -203,6 +205,14 @@ class IronicCompute:
         raise Forbidden(
             "instances on bare metal do not move: deploy on new nodes, and undeploy the old ones"
         )
+
+    def settle_slots(self, moves: SlotMoves) -> MoveProgress:
+        """Nothing: a node has one owner, so nobody has slots."""
+        return MoveProgress()
+
+    def slot_holders(self, handover: Handover) -> Sequence[Occupant]:
+        """Always empty: nobody has slots."""
+        return ()
 
     def fence(self, allocation_id: str) -> None:
         """See ``Compute.fence``. Nodes without an instance are leased to nobody from now on.

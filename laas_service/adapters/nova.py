@@ -29,9 +29,10 @@ from novaclient import client as nova_client
 from novaclient import exceptions as nova_errors
 from oslo_config import cfg
 
-from laas_service.adapters import ironic_nodes
+from laas_service.adapters import ironic_nodes, slot_moves
 from laas_service.adapters.ironic_nodes import Node, Nodes
 from laas_service.adapters.openstack_calls import Calls
+from laas_service.adapters.placement_slots import SLOTS, PlacementSlots, class_of
 from laas_service.adapters.server_moves import (
     EVACUATION,
     ComputeService,
@@ -47,6 +48,7 @@ from laas_service.app.ports.compute import (
     Occupant,
     ServerLoad,
     ServerMoves,
+    SlotMoves,
 )
 from laas_service.domain.errors import (
     Conflict,
@@ -195,6 +197,7 @@ class Cloud(Calls):
         super().__init__(beat)
         self._nova = nova
         self._placement = placement
+        self.slots = PlacementSlots(placement, beat)
 
     def _status(self, error: Exception) -> int | None:
         if isinstance(error, nova_errors.ClientException):
@@ -649,6 +652,9 @@ class NovaCompute:
     disks of servers outlive their host. Hosts that Nova does not know count as empty, so a deleted
     compute service does not block a release; pooling or handing them over raises ``NotFound``.
 
+    Hosts of class ``shared`` are in the aggregates of several allocations, all of that class. Their
+    slots are claimed in placement (``placement_slots``), so a server without a slot is a stranger.
+
     With ``nodes`` a host is a compute host or one of Ironic's nodes. An aggregate names its nodes
     in keys (``NODE``), and their providers are its members in placement.
 
@@ -659,6 +665,7 @@ class NovaCompute:
     """
 
     scripted: ClassVar[bool] = False
+    claims_slots: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -670,6 +677,7 @@ class NovaCompute:
         nodes: Nodes | None = None,
     ) -> None:
         self._cloud = cloud
+        self._slots = cloud.slots
         self.nodes = nodes
         self._node_of: Mapping[str, str] = {}  # UUIDs of the nodes that are hosts, as last listed
         self._shared_disks = shared_disks
@@ -763,6 +771,7 @@ class NovaCompute:
                 return
             if present:
                 dirty = self._dirty(present, present.hosts - hosts)
+                self._close_slots(present, present.hosts - hosts)
                 self._correct(present, hosts.union(dirty), desired)
             if dirty:
                 raise HostsBusy(f"hosts cannot be taken back: {listed(dirty.values())}")
@@ -772,6 +781,7 @@ class NovaCompute:
             self._check_alone(handover, hypervisors)
             self._check_clean(self._lacking(present, hosts), hypervisors)
             self._join_pool(hosts)
+            self._set_slots(handover, hypervisors)
             aggregate = self._ensured(name, desired)
             aggregate = self._add_all(aggregate, self._lacking(aggregate, hosts))
             aggregate = self._ensure_mirrored(aggregate, handover, hypervisors)
@@ -798,11 +808,12 @@ class NovaCompute:
         if unknown := set(handover.hosts) - hypervisors.keys():
             raise NotFound("compute host", listed(sorted(unknown)))
         self._ensure_mirrored(written, handover, hypervisors)
+        self._set_slots(handover, hypervisors)
         suspects = {
             server.host
             for host in handover.hosts
             for server in self._seen(host, hypervisors[host]).servers
-            if server.project_id != handover.project_id
+            if handover.slots is not None or server.project_id != handover.project_id
         }
         self._check_alone(handover, self._known(suspects), suspects)
 
@@ -827,6 +838,9 @@ class NovaCompute:
             if present:
                 present = self._close(present)
             hypervisors = self._known({*members, *handover.hosts})
+            if handover.slots is not None or (present and SLOTS in present.metadata):
+                self._take_back_slots(handover, present, hypervisors)
+                return
             self._check_emptied(handover, members, hypervisors)
             if present and (dirty := self._dirty(present, members)):
                 raise HostsBusy(f"hosts cannot be taken back: {listed(dirty.values())}")
@@ -835,10 +849,81 @@ class NovaCompute:
                 self._delete(present)
                 self._check_emptied(handover, members, hypervisors)
 
+    def _take_back_slots(
+        self,
+        handover: Handover,
+        present: _Aggregate | None,
+        hypervisors: Mapping[str, _Hypervisor],
+    ) -> None:
+        """Take back slots of shared hosts. The aggregate goes last: it tells that some are left."""
+        hosts = {*handover.hosts, *(present.hosts if present else ())} & hypervisors.keys()
+        name = class_of(handover.allocation_id)
+        for host in sorted(hosts):
+            self._slots.set_slots(hypervisors[host].providers[0], name, 0)
+        held = {host: self._held_slots(host, hypervisors[host], [name]) for host in hosts}
+        left = [
+            o
+            for o in self._without_slots(self._occupants(hosts, hypervisors), hypervisors)
+            if o.project_id == handover.project_id
+        ]
+        left += [
+            Occupant(host, id, handover.project_id) for host in sorted(held) for id in held[host]
+        ]
+        if left:
+            raise HostsBusy(f"slots cannot be taken back: {_listed_occupants(left)}")
+        self._slots.drop_class(name)
+        if present:
+            self._join_pool(present.hosts & hypervisors.keys())
+            self._delete(present)
+
+    def settle_slots(self, moves: SlotMoves) -> MoveProgress:
+        """See ``Compute.settle_slots`` and ``slot_moves``."""
+        hosts = moves.kept.keys()
+        name = class_of(moves.handover.allocation_id)
+        hypervisors = self._known(hosts)
+        known = sorted(hosts & hypervisors.keys())
+        held = {host: self._held_slots(host, hypervisors[host], [name]) for host in known}
+        progress = slot_moves.settle(self._cloud, moves, held, shared_disks=self._shared_disks)
+        if progress == MoveProgress():
+            for host in known:
+                provider = hypervisors[host].providers[0]
+                self._slots.set_slots(provider, name, moves.kept[host])
+        return progress
+
+    def slot_holders(self, handover: Handover) -> Sequence[Occupant]:
+        """See ``Compute.slot_holders``; hosts in the order of their names."""
+        name = class_of(handover.allocation_id)
+        hypervisors = self._known(handover.hosts)
+        return [
+            Occupant(host, consumer, handover.project_id)
+            for host in sorted({*handover.hosts} & hypervisors.keys())
+            for consumer in sorted(self._held_slots(host, hypervisors[host], [name]))
+        ]
+
     def handed_over(self) -> Mapping[str, Handover]:
-        """See ``Compute.handed_over``; the project of a fenced allocation is the sentinel."""
+        """See ``Compute.handed_over``; the project of a fenced allocation is the sentinel.
+
+        Slots are read in placement, host by host.
+        """
         self._begin()
-        return self._handed_over(self._aggregates)
+        found = self._handed_over(self._aggregates)
+        shared = {a.metadata[ALLOCATION]: a for a in self._aggregates.values() if _is_shared(a)}
+        hosts = {host for aggregate in shared.values() for host in aggregate.hosts}
+        hypervisors = self._shared() if self._reading.comparing else self._known(hosts)
+        inventories = {
+            host: self._slots.inventory(hypervisors[host].providers[0])
+            for host in sorted(hosts & hypervisors.keys())
+        }
+        with_slots = dict(found)
+        for id, aggregate in shared.items():
+            slots = {
+                host: number
+                for host, inventory in inventories.items()
+                if host in aggregate.hosts and inventory is not None
+                if (number := inventory.slots(aggregate.metadata[SLOTS]))
+            }
+            with_slots[id] = replace(found[id], slots=slots)
+        return with_slots
 
     def _handed_over(self, aggregates: Mapping[str, _Aggregate]) -> Mapping[str, Handover]:
         return {
@@ -1060,7 +1145,53 @@ class NovaCompute:
             raise InvalidInput("project_id", project, "this id stands for no project")
         if self._is_part(_name(id)):
             raise InvalidInput("allocation_id", id, "its aggregate would be the pool")
-        return {OWNER: project, ALLOCATION: id}
+        shared = {SLOTS: class_of(id)} if handover.slots is not None else {}
+        return {OWNER: project, ALLOCATION: id, **shared}
+
+    def _set_slots(self, handover: Handover, hypervisors: Mapping[str, _Hypervisor]) -> None:
+        """Have the slots of an allocation of class ``shared`` in placement. Raises: Conflict."""
+        if handover.slots is None:
+            return
+        name = class_of(handover.allocation_id)
+        self._slots.ensure_class(name)
+        for host in sorted(handover.hosts):
+            provider, slots = hypervisors[host].providers[0], handover.slots.get(host, 0)
+            self._slots.set_slots(provider, name, slots)
+            self._slots.check(provider, name, slots)
+
+    def _close_slots(self, aggregate: _Aggregate, hosts: Collection[str]) -> None:
+        """Let no server of an allocation of class ``shared`` start on hosts that it leaves."""
+        if SLOTS not in aggregate.metadata or not hosts:
+            return
+        hypervisors = self._known(hosts)
+        for host in sorted(hypervisors.keys() & hosts):
+            provider = hypervisors[host].providers[0]
+            self._slots.set_slots(provider, aggregate.metadata[SLOTS], 0)
+
+    def _held_slots(
+        self, host: str, node: _Hypervisor, classes: Iterable[str] | None = None
+    ) -> set[str]:
+        """The consumers with a slot on a host. Raises: Conflict, if hosts like it have no slots."""
+        if node.bare or len(node.providers) > 1:
+            raise Conflict(f"host {host} is a bare-metal node, which has one owner and no slots")
+        return self._slots.holders(node.providers[0], classes)
+
+    def _without_slots(
+        self, occupants: Iterable[Occupant], hypervisors: Mapping[str, _Hypervisor]
+    ) -> list[Occupant]:
+        """Those occupants that hold no slot of any allocation, and are there still."""
+        held: dict[str, set[str]] = {}
+        found = []
+        for one in occupants:
+            node = hypervisors[one.host]
+            if one.host not in held:
+                held[one.host] = self._held_slots(one.host, node)
+            if one.consumer in held[one.host]:
+                continue
+            placed = self._cloud.owner(one.consumer) is not None
+            if placed or one.consumer in node.servers:
+                found.append(one)
+        return found
 
     def _check_alone(
         self,
@@ -1072,11 +1203,16 @@ class NovaCompute:
 
         With ``hosts``, servers are looked for on these only.
         """
+        shared = handover.slots is not None
         occupants = self._occupants(handover.hosts if hosts is None else hosts, hypervisors)
-        strangers = [o for o in occupants if o.project_id != handover.project_id]
+        if shared:
+            strangers = self._without_slots(occupants, hypervisors)
+        else:
+            strangers = [o for o in occupants if o.project_id != handover.project_id]
         if strangers:
-            raise HostsBusy(f"hosts cannot be handed over: {_listed_occupants(strangers)}")
-        if foreign := self._foreign(handover.hosts, _name(handover.allocation_id)):
+            lacking = ", which holds no slot" if shared else ""
+            raise HostsBusy(f"hosts cannot be handed over: {_listed_occupants(strangers)}{lacking}")
+        if foreign := self._foreign(handover.hosts, _name(handover.allocation_id), shared=shared):
             raise Conflict(foreign)
 
     def _check_clean(self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]) -> None:
@@ -1121,20 +1257,24 @@ class NovaCompute:
             name = _name(handover.allocation_id)
             raise Unavailable(f"aggregate {name} is not as it was written: somebody changes it")
 
-    def _foreign(self, hosts: Iterable[str], own: str | None = None) -> str | None:
+    def _foreign(
+        self, hosts: Iterable[str], own: str | None = None, *, shared: bool = False
+    ) -> str | None:
         """A sentence that names foreign aggregates that admit projects to these hosts.
 
-        With ``own``, the aggregates of other allocations count too.
+        With ``own``, the aggregates of other allocations count too, with ``shared`` only those that
+        are not of class ``shared``.
         """
         ours = set(hosts)
         foreign = [
-            f"aggregate {aggregate.name} has {listed(sorted(shared))}"
+            f"aggregate {aggregate.name} has {listed(sorted(both))}"
             for name, aggregate in sorted(self._aggregates.items())
             if name != own
             and not self._is_part(name)
             and not (own is None and _is_ours(aggregate))
+            and not (shared and _is_shared(aggregate))
             and any(key.startswith(OWNER) for key in aggregate.metadata)
-            and (shared := aggregate.hosts & ours)
+            and (both := aggregate.hosts & ours)
         ]
         if not foreign:
             return None
@@ -1639,6 +1779,11 @@ def _is_ours(aggregate: _Aggregate) -> bool:
     return ALLOCATION in aggregate.metadata and aggregate.name == _name(
         aggregate.metadata[ALLOCATION]
     )
+
+
+def _is_shared(aggregate: _Aggregate) -> bool:
+    """Whether it is of an allocation of class ``shared``."""
+    return _is_ours(aggregate) and SLOTS in aggregate.metadata
 
 
 def _listed_occupants(occupants: Collection[Occupant]) -> str:

@@ -113,7 +113,7 @@ def advance(nova: Servers, moves: ServerMoves, *, shared_disks: bool = False) ->
     Of each host one server moves at a time, so that it stops as short as possible; those of
     several hosts, and all those of a dead host, move at the same time.
     """
-    work = _Pass(nova, moves, shared_disks)
+    work = Work(nova, moves, shared_disks)
     if moves.stage is MoveStage.START:
         return work.of_locked(work.start_again)
     if moves.stage is MoveStage.UNLOCK:
@@ -136,8 +136,11 @@ def advance(nova: Servers, moves: ServerMoves, *, shared_disks: bool = False) ->
 
 
 @dataclass
-class _Pass:
-    """One call of ``advance``. ``moving`` are the hosts of which a server moves already."""
+class Work:
+    """One call of ``advance``, or a part of one of ``slot_moves.settle``.
+
+    ``moving`` are the hosts of which a server moves already.
+    """
 
     nova: Servers
     moves: ServerMoves

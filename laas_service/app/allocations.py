@@ -17,6 +17,7 @@ from tenacity import wait_random
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.handovers import handover_of, host_names, is_in_compute
 from laas_service.app.lifecycle import HOLDING, LIVE, Action, Change, State
 from laas_service.app.lookup import Lookup
 from laas_service.app.placement_changes import (
@@ -338,7 +339,7 @@ class Allocations:
         if to is State.RELEASED:
             reason = lifecycle.cancelled_reason(caller.user_id)
             return self._store.cancel(record, reason, by=caller.initiator)
-        if not force and record.in_compute:
+        if not force and is_in_compute(record, self._compute):
             self._check_empty(record)
         reason = lifecycle.release_reason(caller.user_id, force=force)
         return self._store.transition(record, to, reason, force=force, by=caller.initiator)
@@ -497,7 +498,7 @@ class Allocations:
         demand = asked.demand(record.slots)
         _check_demand(demand)
         names = self._store.fabric(record.fabric).inventory.host_names
-        return SlotChange(demand, self._slots, names)
+        return SlotChange(demand, self._slots, names, self._compute.claims_slots)
 
     def _while_changing(
         self, caller: Caller, record: AllocationRecord, asked: ResizeRequest
@@ -839,8 +840,11 @@ class Allocations:
         if record.held is None:
             return
         fabric = self._store.fabric(record.fabric)
-        names = [fabric.inventory.host_names[h] for h in record.held.hosts(fabric.topology)]
-        busy = sorted({occupant.host for occupant in self._compute.occupants(names)})
+        if record.slots is not None:
+            found = self._compute.slot_holders(handover_of(fabric, record))
+        else:
+            found = self._compute.occupants(host_names(fabric, record.held))
+        busy = sorted({occupant.host for occupant in found})
         if busy:
             raise HostsBusy(
                 f"servers still run on {listed(busy)}; delete them first, or release with force"

@@ -122,6 +122,7 @@ class Action(enum.Enum):
     GIVE_BACK = "give hosts back"
     STOP = "stop servers"
     MOVE = "move"
+    SETTLE = "settle slots"
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +366,7 @@ MOVE_UNITS = Step(
     Phase.LEAVE,
     routes=lambda change: Routes(change.new),
     open_hosts=lambda change: change.new,
+    action=Action.SETTLE,
     awaits_routes=False,
     done=lambda change, topology, by: (
         f"{_moves(change)} counted as done; nobody checked that virtual machines moved"
@@ -377,6 +379,41 @@ places until then."""
 def _moves(change: Change) -> str:
     moves = change.new.slots.moves if change.new.slots is not None else ()
     return f"{len(moves)} {'move' if len(moves) == 1 else 'moves'}"
+
+
+def settling(old: Allocation, new: Allocation) -> Change:
+    """A change of slots that compute carries out, though no virtual machine is planned to move.
+
+    The old place stays claimed beside the new one only if something of it is given up.
+    """
+    return Change(old if gives_up(old, new) else new, new, MOVE_UNITS.phase)
+
+
+def gives_up(old: Allocation, new: Allocation) -> bool:
+    """Whether a host has fewer slots in the new place, or the same ones are promised less."""
+    assert old.slots is not None
+    assert new.slots is not None
+    if gives_up_slots(old, new):
+        return True
+    had, has = old.slots.demand, new.slots.demand
+    less = has.bandwidth < had.bandwidth or has.deviation < had.deviation
+    return less and has.slots == had.slots and not asks_more(old, new)
+
+
+def gives_up_slots(old: Allocation, new: Allocation) -> bool:
+    """Whether a host has fewer slots in the new place."""
+    assert old.slots is not None
+    assert new.slots is not None
+    counts = new.slots.counts
+    return any(counts.get(host, 0) < units for host, units in old.slots.counts.items())
+
+
+def asks_more(old: Allocation, new: Allocation) -> bool:
+    """Whether each virtual machine is promised more in the new place."""
+    assert old.slots is not None
+    assert new.slots is not None
+    had, has = old.slots.demand, new.slots.demand
+    return has.bandwidth > had.bandwidth or has.deviation > had.deviation
 
 
 def _changes_hosts(change: Change) -> bool:
@@ -802,12 +839,21 @@ RESIZE_REASON = "resize from "
 HANDED_BACK_REASON = "its routes are to be withdrawn"
 
 
-def active_reason(by: ConfirmedBy, *, scripted: bool, container: bool, shared: bool = False) -> str:
+def active_reason(
+    by: ConfirmedBy,
+    *,
+    scripted: bool,
+    container: bool,
+    shared: bool = False,
+    claimed: bool = False,
+) -> str:
     """``by`` confirmed the routes. With ``scripted`` an operator hands hosts over by a script.
 
-    ``shared`` are slots of shared hosts.
+    ``shared`` are slots of shared hosts; with ``claimed`` compute keeps servers to them.
     """
-    if shared:
+    if shared and claimed:
+        hosts = "slots set in placement; bandwidth is accounted, not enforced"
+    elif shared:
         hosts = "slots and bandwidth are accounted, not enforced"
     elif container:
         hosts = "hosts stay in the pool, for allocations inside"
@@ -868,6 +914,21 @@ def slot_change_reason(old: Allocation, new: Allocation, named: Sequence[str], u
     was, now = old.slots.demand, new.slots.demand
     told = f"{was.slots} slots of {was.bandwidth:g} Gb/s to {now.slots} of {now.bandwidth:g} Gb/s"
     return f"{told} asked for by {user}: {listed(named) if named else 'nothing moves'}"
+
+
+def limited_reason(by: str | None) -> str:
+    """What its servers send is limited ``by`` something from now on; None: by nothing."""
+    if by == "neutron":
+        return "what servers send is limited by Neutron; what they receive is not"
+    if by is None:
+        return "what servers send is not limited any more: accounted, not enforced"
+    return "commands that limit what servers send written, nobody checked that they were run"
+
+
+def settled_reason(change: Change) -> str:
+    """The slots of a change are set in compute, and no server is beyond them."""
+    assert change.new.slots is not None
+    return f"{change.new.slots.demand.slots} slots set; no server is beyond them"
 
 
 def cancelled_reason(user: str) -> str:
@@ -988,6 +1049,14 @@ def not_left(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str]
         told.append(f"cannot be moved by the service: {listed(stuck)}")
     if stuck or not under_way:
         told.append("delete or move them, or ask for the old size again")
+    return "; ".join(told)
+
+
+def not_settled(under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why the old slots are still held."""
+    told = [f"under way: {listed(under_way)}"] if under_way else []
+    if stuck:
+        told.append(f"servers are beyond the slots: {listed(stuck)}")
     return "; ".join(told)
 
 

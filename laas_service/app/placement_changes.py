@@ -218,11 +218,15 @@ def begin_replacement(
 
 @dataclass(frozen=True, slots=True)
 class SlotChange:
-    """Other slots for an allocation: ``demand`` in all; ``names`` are those of hosts."""
+    """Other slots for an allocation: ``demand`` in all; ``names`` are those of hosts.
+
+    With ``settles`` compute keeps servers to their slots, so it carries out each change.
+    """
 
     demand: SlotDemand
     policy: SharedSlots
     names: Sequence[str]
+    settles: bool = False
 
     def chosen(
         self, fabric: Ledger, record: AllocationRecord, placed: Allocation
@@ -231,7 +235,20 @@ class SlotChange:
         ledger = fabric.ledger(placed.parent)
         if ledger.allocations.get(record.id) != placed:
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
-        return self.policy.change(ledger, placed, self.demand)
+        answer = self.policy.change(ledger, placed, self.demand)
+        if self.settles and isinstance(answer, Allocation):
+            self._check_settled(placed, answer)
+        return answer
+
+    def _check_settled(self, placed: Allocation, answer: Allocation) -> None:
+        """Raises: Conflict, if servers that have to go would hold what the others shall get."""
+        assert answer.slots is not None
+        given_up = lifecycle.gives_up_slots(placed, answer)
+        if given_up and lifecycle.asks_more(placed, answer) and not answer.slots.moves:
+            raise Conflict(
+                "slots are given up and others get more bandwidth: change the slots first, then "
+                "the bandwidth"
+            )
 
     def named(self, answer: Allocation) -> list[str]:
         """The moves that lead to a place, for its owner."""
@@ -249,7 +266,9 @@ def begin_slot_change(
     by: Initiator,
     limits: Limits,
 ) -> AllocationRecord | NoFit:
-    """Begin to give an allocation other slots; at once unless virtual machines have to move.
+    """Begin to give an allocation other slots.
+
+    At once, unless virtual machines have to move or compute keeps them to their slots.
 
     Raises:
         Conflict: it has no slots, is not active, or changes already.
@@ -263,7 +282,8 @@ def begin_slot_change(
         if isinstance(answer, NoFit):
             return answer
         named = wanted.named(answer)
-        return Move(answer, lifecycle.slot_change_reason(placed, answer, named, by.user_id))
+        reason = lifecycle.slot_change_reason(placed, answer, named, by.user_id)
+        return Move(answer, reason, settles=wanted.settles)
 
     return store.move(record, choose, by=by, limits=limits)
 

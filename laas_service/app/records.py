@@ -152,6 +152,8 @@ class Drift(enum.Enum):
     """Partition keys of ports that were confirmed and are no longer."""
     ENGINE = "engine"
     """OpenSM routed with another engine than the file's."""
+    RATES = "rates"
+    """Limits of what the servers of class ``shared`` send."""
     MANAGER = "manager"
     """A subnet manager that is not ours is the master, or ours has other settings."""
 
@@ -178,6 +180,8 @@ class Move:
     reason: str
     bridge: Allocation | None = None
     """As in ``lifecycle.Change``."""
+    settles: bool = False
+    """Compute carries out this change of slots, also if no virtual machine moves."""
 
 
 class RoomState(enum.Enum):
@@ -461,6 +465,8 @@ class AllocationRecord(Standing):
     constraints: Constraints | None = None
     parent: str | None = None
     confirmed_by: ConfirmedBy | None = None
+    limited_by: str | None = None
+    """What limits what its servers of class ``shared`` send; None: nothing does."""
     pkeys: tuple[int, ...] = ()
     consent: Consent = NO_CONSENT
 

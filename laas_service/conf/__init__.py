@@ -18,6 +18,7 @@ from laas_service.conf import (
     opensm_site,
     queue,
     retention,
+    sharing,
     state,
     ufm,
     worker,
@@ -27,7 +28,7 @@ _GROUPS: dict[str | None, list[Any]] = {
     **{module.GROUP: module.OPTIONS for module in (state, database, api, limits, compute)},
     **logins.GROUPS,
     **{module.GROUP: module.OPTIONS for module in (opensm, opensm_site, ufm, faults, queue)},
-    **{module.GROUP: module.OPTIONS for module in (worker, retention)},
+    **{module.GROUP: module.OPTIONS for module in (worker, retention, sharing)},
 }
 
 

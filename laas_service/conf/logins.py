@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""[nova], [placement], [ironic], [laas]: addresses and logins, with options of keystoneauth."""
+"""Addresses and logins: [nova], [placement], [neutron], [ironic], [laas], as keystoneauth has."""
 
 from typing import Any
 
@@ -30,6 +30,7 @@ def _options(service_type: str, timeout: int) -> list[Any]:
 GROUPS: dict[str | None, list[Any]] = {
     "nova": _options("compute", timeout=30),
     "placement": _options("placement", timeout=30),  # the default login is that of [nova]
+    "neutron": _options("network", timeout=30),  # the default login is that of [nova]
     "ironic": _options("baremetal", timeout=60),
     # For the OpenSM agent. At the first request for a large set of files, the service renders it.
     "laas": _options("isolated-network", timeout=120),

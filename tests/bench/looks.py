@@ -27,12 +27,13 @@ from laas_service.adapters.db.schema import upgrade
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
 from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
+from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Compute
 from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger
-from laas_service.app.worker.drift import handover_of, managed
+from laas_service.app.worker.drift import managed
 from laas_service.messages import FabricState
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm

@@ -72,6 +72,7 @@ def site(tmp_path):
     config.write_text(
         f"[DEFAULT]\nstate_dir = {tmp_path}/state\n[api]\nbind_port = {port.number}\n"
         "default_fabric = fabric-example\n[worker]\npoll_interval = 0.1\n"
+        "[sharing]\naccess = together\n"
     )
     environment = os.environ | {
         "LAAS_ENDPOINT": port.url,

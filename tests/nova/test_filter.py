@@ -14,10 +14,11 @@ from unittest import mock
 
 import pytest
 import sqlalchemy as sa
-from nova import context, objects
+from nova import context, exception, objects
 from nova.conf import CONF
 from nova.db.api import api
 from nova.scheduler import filters, host_manager, request_filter
+from nova.scheduler.client import report
 from nova.tests import fixtures as nova_fixtures
 from oslo_config import fixture as conf_fixture
 
@@ -408,3 +409,108 @@ def test_nova_shows_that_it_calls_the_request_filter(enabled, caplog, monkeypatc
     forbidden(RED)
     list(LaasTenantFilter().filter_all([], request_of(RED)))
     assert "does not call" not in caplog.text
+
+
+SLOT = "CUSTOM_LAAS_SLOT_A"
+
+
+def sharing(id, project, *hosts):
+    name, hosts, keys = allocation(id, project, *hosts)
+    return name, hosts, {**keys, "laas:slots": f"CUSTOM_LAAS_SLOT_{id.upper()}"}
+
+
+class TestSharedHosts:
+    """RED and BLUE share n1 and n2, GREEN owns n3, and n4 is free."""
+
+    AGGREGATES = (
+        POOL,
+        sharing("a", RED, "n1", "n2"),
+        sharing("b", BLUE, "n1", "n2"),
+        allocation("c", GREEN, "n3"),
+    )
+
+    @pytest.fixture
+    def enabled(self):
+        with conf_fixture.Config(CONF) as conf:
+            conf.config(group="filter_scheduler", enabled_filters=["LaasTenantFilter"])
+            yield
+
+    @pytest.fixture
+    def placement(self):
+        """Placement with a free slot of every class."""
+        answer = SimpleNamespace(status_code=200, json=lambda: {"resource_providers": [{}]})
+        client = SimpleNamespace(get=mock.Mock(return_value=answer))
+        with mock.patch.object(report, "report_client_singleton", return_value=client):
+            yield answer
+
+    def through(self, aggregates, project, hint=None, *, slot=None, flavor=True):
+        """Hosts that pass, and the flavor's extra specs afterwards. ``slot``: a class asked for."""
+        write_aggregates(aggregates)
+        spec = request_of(project, {"laas:allocation": [hint]} if hint else None)
+        if flavor:
+            spec.flavor = objects.Flavor(extra_specs={f"resources:{slot}": "1"} if slot else {})
+            laas.claim_slot(spec._context, spec)
+        states = [
+            SimpleNamespace(host=h, nodename=h, uuid=h, hypervisor_type="QEMU", aggregates=[])
+            for h in HOSTS
+        ]
+        through = filters.HostFilterHandler().get_filtered_objects
+        hosts = [s.host for s in through([LaasTenantFilter()], states, spec)]
+        return hosts, dict(spec.flavor.extra_specs) if flavor else {}
+
+    def test_a_sharer_gets_the_shared_hosts_and_asks_for_a_slot(self, enabled, placement):
+        hosts, specs = self.through(self.AGGREGATES, RED)
+        assert hosts == ["n1", "n2"]
+        assert specs == {f"resources:{SLOT}": "1"}
+
+    def test_without_a_slot_nobody_passes(self, enabled, placement):
+        assert self.through(self.AGGREGATES, RED, flavor=False) == ([], {})
+        with conf_fixture.Config(CONF) as conf:
+            conf.config(group="filter_scheduler", enabled_filters=[])
+            assert self.through(self.AGGREGATES, RED)[0] == []
+
+    def test_a_slot_of_another_allocation_does_not_count(self, enabled, placement):
+        name = "CUSTOM_LAAS_SLOT_B"
+        write_aggregates(self.AGGREGATES)
+        spec = request_of(RED)
+        spec.flavor = objects.Flavor(extra_specs={f"resources:{name}": "1"})
+        judged = laas._Judge({1: self.AGGREGATES[1][2]}, RED, None, laas._resources(spec))
+        assert not judged.passes({1})
+
+    def test_owners_and_strangers_get_no_shared_host(self, enabled, placement):
+        assert self.through(self.AGGREGATES, GREEN) == (["n3"], {})
+        assert self.through(self.AGGREGATES, "violet") == (["n5"], {})
+
+    def test_a_host_of_an_owner_and_a_sharer_is_nobodys(self, enabled, placement):
+        mixed = (*self.AGGREGATES[:3], allocation("c", GREEN, "n2"))
+        assert self.through(mixed, RED)[0] == ["n1"]
+        assert self.through(mixed, GREEN)[0] == []
+
+    def test_a_drained_shared_host_accepts_nobody(self, enabled, placement):
+        drained = ("closed", ["n1"], {"laas:drained": "true"})
+        assert self.through((*self.AGGREGATES, drained), RED)[0] == ["n2"]
+
+    def test_a_project_with_hosts_of_its_own_names_the_allocation(self, enabled, placement):
+        both = (*self.AGGREGATES[:3], allocation("c", RED, "n3"))
+        assert self.through(both, RED) == (["n3"], {})
+        assert self.through(both, RED, "a")[0] == ["n1", "n2"]
+        assert self.through(both, RED, "c") == (["n3"], {})
+
+    def test_slots_in_two_allocations_need_the_hint(self, enabled, placement):
+        both = (POOL, sharing("a", RED, "n1"), sharing("b", RED, "n2"))
+        with pytest.raises(exception.RequestFilterFailed, match=r"a, b.*laas:allocation"):
+            self.through(both, RED)
+        assert self.through(both, RED, "b") == (["n2"], {"resources:CUSTOM_LAAS_SLOT_B": "1"})
+
+    def test_taken_slots_are_told(self, enabled, placement):
+        placement.json = lambda: {"resource_providers": []}
+        with pytest.raises(exception.RequestFilterFailed, match="All slots of allocation a"):
+            self.through(self.AGGREGATES, RED)
+
+    def test_a_placement_that_cannot_tell_leaves_it_to_the_claim(self, enabled, placement):
+        placement.status_code = 500
+        assert self.through(self.AGGREGATES, RED)[1] == {f"resources:{SLOT}": "1"}
+
+    def test_aggregates_that_cannot_be_read_close_the_shared_hosts(self, enabled, placement):
+        with mock.patch.object(laas, "_slot_classes", side_effect=ValueError):
+            assert self.through(self.AGGREGATES, RED) == ([], {})

@@ -65,6 +65,7 @@ def wired(nova, directory):
     conf.set_override("state_dir", str(directory))
     conf.set_override("state_interval", 1.0, "compute")
     conf.set_override("hold_down", 0.0, "compute")
+    conf.set_override("access", "together", "sharing")
     for name, seconds in (("retry_first", 0.1), ("retry_last", 0.5)):
         conf.set_override(name, seconds, "worker")
     for name in ("reconcile_interval", "drift_interval"):

@@ -228,6 +228,7 @@ class Allocation(Base):
     sharing: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     slots: Mapped[int | None]
     demand: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    limited_by: Mapped[str | None] = mapped_column(exact(16))
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())
@@ -278,6 +279,7 @@ class Allocation(Base):
             next_try=self.due_at,
             parked=State(self.parked) if self.parked else None,
             confirmed_by=ConfirmedBy(self.confirmed_by) if self.confirmed_by else None,
+            limited_by=self.limited_by,
         )
 
 

@@ -24,6 +24,7 @@ from laas_service.adapters.documents import (
     demand_document,
     faults_document,
 )
+from laas_service.app import lifecycle
 from laas_service.app.lifecycle import (
     Change,
     Phase,
@@ -247,6 +248,8 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
     limits: Limits = NO_LIMITS
     ledgers: LedgerCache = field(init=False)
     _change: Change = field(init=False)
+    _old: Allocation = field(init=False)
+    _moving: bool = field(init=False)
 
     def prepare(self, session: Session) -> None:
         self.limits = quotas.limits(session, self.record.project_id, self.limits)
@@ -264,7 +267,7 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
     @property
     def _more_slots(self) -> int:
         """The slots that count in addition."""
-        new, old = self._change.new.slots, self._change.old.slots
+        new, old = self._change.new.slots, self._old.slots
         return 0 if new is None or old is None else new.demand.slots - old.demand.slots
 
     def search(self, draft: Ledger) -> Move | Settled[AllocationRecord | T]:
@@ -276,7 +279,11 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         id = self.record.id
         placed = draft.holder(id).allocations[id]
         self._change = Change.begun(placed, answer.to, answer.bridge)
-        draft.change(self._change.held if self._change.steps() else self._change.new)
+        self._moving = bool(self._change.steps()) or answer.settles
+        if answer.settles and not self._change.steps():
+            self._change = lifecycle.settling(placed, answer.to)
+        self._old = placed
+        draft.change(self._change.held if self._moving else self._change.new)
 
     def write(self, session: Session, answer: Move, draft: Ledger) -> Written[AllocationRecord | T]:
         record, change = self.record, self._change
@@ -312,18 +319,18 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         self, session: Session, answer: Move, draft: Ledger
     ) -> Written[AllocationRecord | T]:
         """Hold both places while virtual machines move, else the new one at once."""
-        record, change, moving = self.record, self._change, bool(self._change.steps())
+        record, change, moving = self.record, self._change, self._moving
         if self._more_slots > 0:
             quotas.check_slots(session, record.project_id, self._more_slots, self.limits)
         held = change.held if moving else change.new
         part = draft.ledger(record.parent).part
         assert part is not None
-        assert change.old.slots is not None
+        assert self._old.slots is not None
         assert change.new.slots is not None
         delta = {"change": allocation_document(held)}
         generation = self.transactions.advance(session, record.fabric, delta)
-        slot_claims.exchange(session, record.fabric, part, change.old.slots, held)
-        demand, was = change.new.slots.demand, change.old.slots.demand
+        slot_claims.exchange(session, record.fabric, part, self._old.slots, held)
+        demand, was = change.new.slots.demand, self._old.slots.demand
         changed = self.transactions.update(
             session,
             record,

@@ -120,6 +120,7 @@ class SqlStore:
         self.enclosing = transitions.enclosing
         self.due, self.postpone = transitions.due, transitions.postpone
         self.transition, self.rename = transitions.transition, transitions.rename
+        self.note_limits = transitions.note_limits
         self.cancel, self.free = transitions.cancel, transitions.free
         self.hand_back, self.requeue = transitions.hand_back, transitions.requeue
 

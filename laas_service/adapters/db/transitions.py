@@ -201,6 +201,12 @@ class Transitions:
                 _count_activated(session, changed)
             return changed
 
+    def note_limits(
+        self, record: AllocationRecord, by: str | None, reason: str
+    ) -> AllocationRecord:
+        with self.transactions.writing("limits") as session:
+            return self.transactions.update(session, record, record.state, reason, limited_by=by)
+
     def rename(
         self, record: AllocationRecord, name: str, *, by: Initiator | None = None
     ) -> AllocationRecord:

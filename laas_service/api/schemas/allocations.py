@@ -144,6 +144,13 @@ class Holding(Schema):
 ENFORCEMENT = "accounted, not enforced"
 """Of class ``shared``: no port is limited, so nobody keeps a virtual machine to its bandwidth."""
 
+ENFORCEMENTS = {
+    None: ENFORCEMENT,
+    "neutron": "sending limited by Neutron",
+    "directory": "commands that limit sending written, nobody checked that they were run",
+}
+"""By what limits the servers. Receiving is not limited by any of them."""
+
 
 class HostedUnits(AllocatedHost):
     units: Annotated[list[int], Field(description="Numbers of the virtual machines on the host.")]
@@ -164,7 +171,12 @@ class SlotsShown(Schema):
     bandwidth: Annotated[float | None, Field(description="Gb/s of each.")]
     deviation: Annotated[float | None, Field(description="Gb/s; 0: promised for certain.")]
     enforcement: Annotated[
-        Literal["accounted, not enforced"] | None,
+        Literal[
+            "accounted, not enforced",
+            "sending limited by Neutron",
+            "commands that limit sending written, nobody checked that they were run",
+        ]
+        | None,
         Field(description="Whether anything keeps a virtual machine to what it is promised."),
     ]
     units: Annotated[list[HostedUnits], Field(description="Where its virtual machines belong.")]
@@ -174,14 +186,17 @@ class SlotsShown(Schema):
 
     @staticmethod
     def slots_of(
-        fabric: FabricRecord, demand: SlotDemand | None, placed: Placed | None
+        fabric: FabricRecord,
+        demand: SlotDemand | None,
+        placed: Placed | None,
+        limited_by: str | None = None,
     ) -> dict[str, Any]:
         names, slots = fabric.inventory.host_names, placed.slots if placed is not None else None
         return {
             "slots": demand.slots if demand is not None else None,
             "bandwidth": demand.bandwidth if demand is not None else None,
             "deviation": demand.deviation if demand is not None else None,
-            "enforcement": ENFORCEMENT if demand is not None else None,
+            "enforcement": ENFORCEMENTS[limited_by] if demand is not None else None,
             "units": [
                 HostedUnits(index=host, name=names[host], units=list(units))
                 for host, units in (slots.units if slots is not None else ())
@@ -686,7 +701,7 @@ class AllocationSummary(SlotsShown, Holding):
             "created_at": record.created_at,
             "updated_at": record.updated_at,
             **cls.held(fabric, record.placed, view.degraded.links if view.degraded else ()),
-            **cls.slots_of(fabric, record.slots, record.placed),
+            **cls.slots_of(fabric, record.slots, record.placed, record.limited_by),
         }
 
     @classmethod

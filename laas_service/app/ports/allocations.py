@@ -193,6 +193,11 @@ class Transitions(Protocol):
         inside or wait for.
         """
 
+    def note_limits(
+        self, record: AllocationRecord, by: str | None, reason: str
+    ) -> AllocationRecord:
+        """Record what limits what its servers send; None: nothing does."""
+
     def cancel(
         self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
     ) -> AllocationRecord:

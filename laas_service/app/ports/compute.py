@@ -11,11 +11,16 @@ from typing import ClassVar, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One allocation as compute knows it: a project and the Nova names of its hosts."""
+    """One allocation as compute knows it: a project and the Nova names of its hosts.
+
+    ``slots``: by host, how many servers of it may be there beside those of other allocations of
+    class ``shared``. None: the hosts are its own, or nobody looked.
+    """
 
     allocation_id: str
     project_id: str
     hosts: tuple[str, ...]
+    slots: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,22 @@ class ServerMoves:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotMoves:
+    """The servers of an allocation of class ``shared`` that are beyond its slots on a host.
+
+    ``kept`` are the slots that remain, for each host that has or had some. ``planned`` are the
+    moves (from, to; one server each, in order) that lead there. With ``consents`` the service makes
+    them, with ``live`` while servers run; without the owner has to.
+    """
+
+    handover: Handover
+    kept: Mapping[str, int]
+    planned: tuple[tuple[str, str], ...] = ()
+    consents: bool = False
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MoveProgress:
     """How far the servers of ``ServerMoves`` are; each text names a server or a script.
 
@@ -129,6 +150,10 @@ class Compute(Protocol):
 
     scripted: ClassVar[bool]
     """A step counts as done when a script for an operator is written, whether it is run or not."""
+
+    claims_slots: ClassVar[bool]
+    """Whether it keeps the servers of class ``shared`` to their slots; else they are only counted,
+    and no handover has ``slots``."""
 
     def comparison(self) -> AbstractContextManager[None]:
         """For a comparison of everything that is recorded: what is read is shared meanwhile.
@@ -172,7 +197,8 @@ class Compute(Protocol):
     def hand_over(self, handover: Handover) -> None:
         """Make the allocation's aggregate hold exactly these hosts for its project; verified.
 
-        ``HostsBusy`` if another project's servers are on one of them.
+        ``HostsBusy`` if another project's servers are on one of them. With slots: if a server is
+        there that holds no slot of any allocation. Servers beyond the slots stay.
         """
 
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
@@ -184,6 +210,16 @@ class Compute(Protocol):
         forced down counts as stopped. What ``UNLOCK`` returns as under way is done. ``Forbidden``
         unless an administrator.
         """
+
+    def settle_slots(self, moves: SlotMoves) -> MoveProgress:
+        """Have the servers beyond the slots of a host go; over when nothing is left to do.
+
+        They are moved one at a time, in the order of the moves, and as ``move_servers`` does. What
+        the owner has to do is ``stuck``.
+        """
+
+    def slot_holders(self, handover: Handover) -> Sequence[Occupant]:
+        """The servers (and migrations) that hold slots of an allocation of class ``shared``."""
 
     def fence(self, allocation_id: str) -> None:
         """From now on the hosts of the allocation accept no new server.

@@ -13,6 +13,8 @@ order of the steps keeps the promises:
   converged like any other;
 * forced release: hosts fenced, then the network cut and confirmed, then hosts
   taken back when they are empty, then the claims freed;
+* a change of slots: both claimed where something is given up; the new slots set in compute, servers
+  beyond them gone or moved, one after the other, then the old claims freed;
 * a change of placement (a repair, a resize): both placements claimed; the new routes laid
   beside the old ones and confirmed, then traffic switched and confirmed, then new hosts handed
   over, then old hosts taken back and empty (the service moves their servers where the owner
@@ -31,6 +33,7 @@ from random import Random
 from typing import NoReturn, Protocol, TypeVar
 
 from laas_service.app import lifecycle
+from laas_service.app.handovers import handover_of, host_names, is_in_compute, slots_by_name
 from laas_service.app.lifecycle import Action, State
 from laas_service.app.placement_changes import begin_announced_move, begin_link_repair
 from laas_service.app.ports.allocations import PlacementChanges
@@ -40,15 +43,17 @@ from laas_service.app.ports.compute import (
     MoveProgress,
     MoveStage,
     ServerMoves,
+    SlotMoves,
 )
 from laas_service.app.ports.fault_observation import FaultObservation
+from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord
-from laas_service.app.worker.drift import handover_of, host_names
 from laas_service.app.worker.drift_control import DriftControl, DriftStore
 from laas_service.app.worker.fault_observer import FaultObserver
 from laas_service.app.worker.host_observer import USUAL, HostObserver, HostStore, LookRules
+from laas_service.app.worker.limit_keeper import LimitKeeper
 from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher, RouteStore
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -119,7 +124,9 @@ class Converger:
     step of an allocation is taken inside ``acting_for`` of the user who asked for it. Without
     ``observer`` links are not observed. ``hosts`` says how compute hosts are. The hosts that a
     move takes from an owner have to be empty after ``move_window`` seconds; else it turns back.
-    With ``live_ports`` the ports of servers can migrate live. ``clock`` measures seconds.
+    With ``live_ports`` the ports of servers can migrate live. ``limits`` keeps servers of class
+    ``shared`` to what they may send, and is asked every ``limits_interval`` seconds. ``clock``
+    measures seconds.
     """
 
     def __init__(
@@ -142,6 +149,8 @@ class Converger:
         hosts: LookRules = USUAL,
         move_window: float = 3600.0,
         live_ports: bool = False,
+        limits: SendingLimits | None = None,
+        limits_interval: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -171,6 +180,7 @@ class Converger:
             Action.GIVE_BACK: self._give_back,
             Action.MOVE: self._move,
             Action.STOP: self._stop,
+            Action.SETTLE: self._settle_slots,
         }
         self._routes = RoutePublisher(
             store,
@@ -201,6 +211,9 @@ class Converger:
             effect=self._effect,
             acting_for=acting_for,
         )
+        self._limits = LimitKeeper(
+            store, compute, limits, interval=limits_interval, now=now, effect=self._effect
+        )
         self._idle: set[str] = set()  # due, without a step to take: no reason for another round
 
     # -- driving --------------------------------------------------------------
@@ -222,6 +235,7 @@ class Converger:
             if self._observer is not None:
                 self._observer.observe(fabric, self._routes.compared)
             self._hosts.observe(fabric)
+            self._limits.keep(fabric)
         due = self._store.due(
             self._now(),
             longest=timedelta(seconds=self._pace.last),
@@ -458,16 +472,25 @@ class Converger:
 
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
         nova = 0.0
-        if record.in_compute:
+        if self._is_in_compute(record):
             self._hosts.check_usable(record)
             handover = handover_of(self._store.fabric(record.fabric), record)
             begun = self._clock()
             self._effect("hand over", lambda: self._compute.hand_over(handover))
             nova = self._clock() - begun
         by = self._confirmed_by(record)
-        reason = lifecycle.active_reason(by, scripted=self._compute.scripted, **_kind(record))
+        limited = self._limits.limit(record)
+        reason = lifecycle.active_reason(
+            by,
+            scripted=self._compute.scripted,
+            claimed=self._compute.claims_slots,
+            **_kind(record),
+        )
         spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
-        return self._store.transition(record, State.ACTIVE, reason, confirmed_by=by, seconds=spent)
+        active = self._store.transition(
+            record, State.ACTIVE, reason, confirmed_by=by, seconds=spent
+        )
+        return self._limits.note(active, limited)
 
     def _since(
         self, record: AllocationRecord, nova: float, routes: Mapping[Span, float]
@@ -490,6 +513,7 @@ class Converger:
         handover = handover_of(self._store.fabric(record.fabric), record)
         self._effect("fence", lambda: self._compute.fence(record.id))
         self._effect("take back", lambda: self._compute.take_back(handover))
+        self._limits.forget(record)
         return self._store.hand_back(record, lifecycle.unusable_reason(unusable))
 
     def _requeue(self, record: AllocationRecord) -> AllocationRecord:
@@ -500,7 +524,7 @@ class Converger:
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
         begun = self._clock()
-        if record.in_compute:
+        if self._is_in_compute(record):
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("fence", lambda: self._compute.fence(record.id))
             self._unlock(record)
@@ -509,20 +533,21 @@ class Converger:
         return self._store.hand_back(record, seconds=spent)
 
     def _cut_off(self, record: AllocationRecord) -> AllocationRecord:
-        if record.in_compute:
+        if self._is_in_compute(record):
             self._effect("fence", lambda: self._compute.fence(record.id))
         return self._store.hand_back(record)
 
     def _free(self, record: AllocationRecord) -> AllocationRecord:
         begun = self._clock()
-        if record.force and record.in_compute:
+        if record.force and self._is_in_compute(record):
             self._unlock(record)
             handover = handover_of(self._store.fabric(record.fabric), record)
             self._effect("take back", lambda: self._compute.take_back(handover, force=True))
         nova = self._clock() - begun
-        if record.in_compute:
+        if self._is_in_compute(record):
             emptied = self._now() if record.force else record.updated_at
             self._hosts.look_after(record.fabric, emptied)
+        self._limits.forget(record)
         by = self._confirmed_by(record)
         reason = lifecycle.freed_reason(by, scripted=self._compute.scripted, **_kind(record))
         spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
@@ -668,6 +693,51 @@ class Converger:
             reason = lifecycle.window_over_reason(str(error))
             ended.append(self._store.turn_back(record, reason))
 
+    def _settle_slots(self, record: AllocationRecord) -> AllocationRecord:
+        """Set the new slots in compute; servers beyond them have to go before they are given away.
+
+        Where its owner consents the service moves them. Where compute claims no slots the moves
+        count as done.
+        """
+        if not self._compute.claims_slots:
+            limited = self._limits.limit(record)
+            return self._limits.note(self._proceed(record), limited)
+        self._hand_over_open(record)
+        moves = self._slot_moves(record)
+        found: list[MoveProgress] = []
+        try:
+            self._effect("settle slots", lambda: found.append(self._compute.settle_slots(moves)))
+        except Forbidden as error:
+            LOG.warning("allocation %s: servers are left to its owner: %s", record.id, error)
+            alone = replace(moves, consents=False)
+            self._effect("settle slots", lambda: found.append(self._compute.settle_slots(alone)))
+        progress = found[0]
+        if progress.arrived:
+            reason = lifecycle.arrived_reason(progress.arrived)
+            return self._store.transition(record, record.state, reason)
+        if progress.under_way or progress.stuck:
+            raise HostsBusy(lifecycle.not_settled(progress.under_way, progress.stuck))
+        limited = self._limits.limit(record)
+        if limited is None:
+            self._limits.forget(record)
+        by = self._confirmed_by(record)
+        reason = lifecycle.settled_reason(lifecycle.check_changing(record))
+        settled = self._store.proceed(record, reason, confirmed_by=by)
+        return self._limits.note(settled, limited)
+
+    def _slot_moves(self, record: AllocationRecord) -> SlotMoves:
+        """The servers that go in a change of slots."""
+        fabric, change = self._store.fabric(record.fabric), lifecycle.check_changing(record)
+        names, new = fabric.inventory.host_names, change.new.slots
+        kept = dict.fromkeys(host_names(fabric, change.held), 0) | slots_by_name(fabric, change.new)
+        planned = () if new is None else tuple((names[a], names[b]) for _, a, b in new.moves)
+        live = self._live_ports
+        consents = record.consent.lets_servers_go(live=live)
+        return SlotMoves(handover_of(fabric, record), kept, planned, consents, live)
+
+    def _is_in_compute(self, record: AllocationRecord) -> bool:
+        return is_in_compute(record, self._compute)
+
     def _at_stage(self, record: AllocationRecord, stage: MoveStage) -> MoveProgress:
         """Stop or start servers of a change, or see which run."""
         return self._move_servers(record, replace(self._all_moves(record), stage=stage))
@@ -722,7 +792,7 @@ class Converger:
     def _proceed(self, record: AllocationRecord, remark: str = "") -> AllocationRecord:
         """End the present step; ``remark`` is added to what is told."""
         change = lifecycle.check_changing(record)
-        if change.next_phase is None and change.freed.size and record.in_compute:
+        if change.next_phase is None and change.freed.size and self._is_in_compute(record):
             self._hosts.look_after(record.fabric, record.updated_at)
             self._check_left(record)
         topology = self._store.fabric(record.fabric).topology

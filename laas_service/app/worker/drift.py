@@ -9,10 +9,10 @@ says how it is repaired; ``drift_control`` does so.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import LIVE, State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
-from laas_service.domain.allocation import Allocation
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied
 
@@ -113,12 +113,29 @@ def difference_of_handovers(recorded: Handover, observed: Handover | None) -> st
         return f"hosts are handed over to project {observed.project_id!r}"
     missing = sorted(set(recorded.hosts) - set(observed.hosts))
     foreign = sorted(set(observed.hosts) - set(recorded.hosts))
+    slots = _difference_of_slots(recorded, observed)
     parts = [
         f"{what}: {', '.join(hosts)}"
-        for what, hosts in (("hosts not handed over", missing), ("hosts too many", foreign))
+        for what, hosts in (
+            ("hosts not handed over", missing),
+            ("hosts too many", foreign),
+            ("slots differ", slots),
+        )
         if hosts
     ]
     return "; ".join(parts) or None
+
+
+def _difference_of_slots(recorded: Handover, observed: Handover) -> list[str]:
+    """The hosts with other slots than recorded; none if nobody looked."""
+    wanted, found = recorded.slots, observed.slots
+    if wanted is None or found is None:
+        return []
+    return [
+        f"{host} has {found.get(host, 0)} instead of {wanted.get(host, 0)}"
+        for host in sorted(wanted.keys() | found.keys())
+        if found.get(host, 0) != wanted.get(host, 0)
+    ]
 
 
 def leftover_difference(
@@ -181,18 +198,6 @@ def managed(fabric: FabricRecord) -> frozenset[str]:
     """Nova's names of the hosts that have to be in the pool."""
     present = set(range(fabric.topology.hosts)) - fabric.topology.absent_hosts
     return frozenset(filter(None, (fabric.inventory.host_names[host] for host in present)))
-
-
-def handover_of(fabric: FabricRecord, record: AllocationRecord) -> Handover:
-    """An allocation of a fabric as compute sees it, once its present step is taken."""
-    names = host_names(fabric, record.open_hosts)
-    return Handover(record.id, record.project_id, names)
-
-
-def host_names(fabric: FabricRecord, placement: Allocation | None) -> tuple[str, ...]:
-    """Nova's names of the hosts of a placement."""
-    hosts = placement.hosts(fabric.topology) if placement is not None else ()
-    return tuple(fabric.inventory.host_names[host] for host in hosts)
 
 
 # -- switches -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Protocol
 
 from laas_service.app import lifecycle
+from laas_service.app.handovers import handover_of, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER
 from laas_service.app.ports.allocations import AllocationReader, Transitions, every_allocation
 from laas_service.app.ports.compute import Compute, Handover, Observed
@@ -179,7 +180,8 @@ class DriftControl:
             if lifecycle.hands_over(record):
                 continue
             handover = observed.handed_over.get(record.id)
-            if record.in_compute and self._needs_attention(fabric, record, handover):
+            is_known = is_in_compute(record, self._compute)
+            if is_known and self._needs_attention(fabric, record, handover):
                 findings += self._check_hosts(record.id, handover)
         for id, handover in sorted(observed.handed_over.items()):
             if id in active or not _on(fabric, handover):
@@ -237,14 +239,15 @@ class DriftControl:
     def _check_hosts(self, id: str, observed: Handover | None) -> list[str]:
         """One active allocation against what is handed over."""
         record = self._store.allocation(id)
-        if record.state not in HANDED_OVER or not record.in_compute or lifecycle.hands_over(record):
+        is_known = is_in_compute(record, self._compute)
+        if record.state not in HANDED_OVER or not is_known or lifecycle.hands_over(record):
             return []
         fabric = self._store.fabric(record.fabric)
         with self._acting_for(record.initiator):
             if difference := drift.hosts_difference(fabric, record, observed):
                 return self._act(difference)
             self._known.pop((Drift.HOSTS, id), None)
-            return self._confirm_hosts(record, drift.handover_of(fabric, record))
+            return self._confirm_hosts(record, handover_of(fabric, record))
 
     def _confirm_hosts(self, record: AllocationRecord, handover: Handover) -> list[str]:
         """Hand over again what is handed over; an error about it is over then."""

@@ -3,12 +3,13 @@
 """Observes compute hosts: their states, and servers that may not be on them."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from laas_service.app import lifecycle
+from laas_service.app.handovers import host_names, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
 from laas_service.app.ports.allocations import AllocationReader, Transitions, every_allocation
 from laas_service.app.ports.compute import Compute, ComputeHost, Occupant
@@ -16,7 +17,7 @@ from laas_service.app.ports.compute_hosts import ComputeHostRecords
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
-from laas_service.app.worker.drift import host_names, managed
+from laas_service.app.worker.drift import managed
 from laas_service.app.worker.route_publisher import ActingFor, Effect
 from laas_service.domain.compute_hosts import HostMemory, HostRules, HostView, judge
 from laas_service.domain.errors import ConcurrentUpdate, LaasError, LeaseLost, Unavailable
@@ -102,7 +103,7 @@ class HostObserver:
         settled = {
             host: state
             for host, state in seen.items()
-            if _id(before.get(host)) == _id(after.get(host))
+            if _ids(before.get(host, ())) == _ids(after.get(host, ()))
         }
         self._record(fabric, after, seen)
         self._looked[fabric.id] = begun
@@ -144,13 +145,13 @@ class HostObserver:
     def _record(
         self,
         fabric: FabricRecord,
-        owners: Mapping[str, AllocationRecord],
+        owners: Mapping[str, Sequence[AllocationRecord]],
         seen: Mapping[str, ComputeHost],
     ) -> None:
         """Record what follows for the hosts from a look."""
-        views = {host: _view(state, owners.get(host)) for host, state in seen.items()}
+        views = {host: _view(state, owners.get(host, ())) for host, state in seen.items()}
         names, now = managed(fabric), self._now().timestamp()
-        left = [host for host, record in owners.items() if _is_leaving(record)]
+        left = [host for host, records in owners.items() if all(map(_is_leaving, records))]
 
         def judged(memory: HostMemory) -> HostMemory:
             return judge(memory, names, views, now, self._rules.withholding, left)
@@ -165,15 +166,14 @@ class HostObserver:
         if memory.alarm and not before.alarm:
             LOG.error("fabric %s: %s", fabric.id, memory.alarm)
 
-    def _owners(self, fabric: FabricRecord) -> dict[str, AllocationRecord]:
-        """The allocations that hold hosts, by Nova's name of the host."""
-        records = every_allocation(self._store, fabric=fabric.id, states=HOLDING)
-        return {
-            host: record
-            for record in records
-            if record.in_compute
-            for host in host_names(fabric, record.held)
-        }
+    def _owners(self, fabric: FabricRecord) -> dict[str, list[AllocationRecord]]:
+        """The allocations that hold hosts or slots of them, by Nova's name of the host."""
+        owners: dict[str, list[AllocationRecord]] = {}
+        for record in every_allocation(self._store, fabric=fabric.id, states=HOLDING):
+            if is_in_compute(record, self._compute):
+                for host in host_names(fabric, record.held):
+                    owners.setdefault(host, []).append(record)
+        return owners
 
     # -- servers ------------------------------------------------------------------------
 
@@ -251,33 +251,37 @@ class Strangers:
 
 
 def strangers(
-    owners: Mapping[str, AllocationRecord], seen: Mapping[str, ComputeHost], pooled: Collection[str]
+    owners: Mapping[str, Sequence[AllocationRecord]],
+    seen: Mapping[str, ComputeHost],
+    pooled: Collection[str],
 ) -> list[Strangers]:
     """Servers on hosts that do not belong to their project, by owner of the hosts.
 
-    ``owners`` are the allocations that hold hosts, by host. Free hosts count if they are in the
-    pool; until then they may run servers of anybody.
+    ``owners`` are the allocations that hold hosts or slots of them, by host; servers on a shared
+    host that belong to none are told to the first. Free hosts count if they are in the pool; until
+    then they may run servers of anybody.
     """
     found: dict[str, list[Occupant]] = {}
     for host in sorted(seen):
-        record = owners.get(host)
-        if record is None and host not in pooled:
+        records = owners.get(host, ())
+        if not records and host not in pooled:
             continue
-        project = record.project_id if record else None
-        servers = [o for o in seen[host].servers if project is None or o.project_id != project]
+        projects = {record.project_id for record in records}
+        servers = [o for o in seen[host].servers if o.project_id not in projects]
         if servers:
-            found.setdefault(_id(record), []).extend(servers)
-    records = {record.id: record for record in owners.values()}
-    return [Strangers(records.get(id), tuple(found[id])) for id in sorted(found)]
+            found.setdefault(_id(records[0] if records else None), []).extend(servers)
+    every = {record.id: record for records in owners.values() for record in records}
+    return [Strangers(every.get(id), tuple(found[id])) for id in sorted(found)]
 
 
-def _view(state: ComputeHost, owner: AllocationRecord | None) -> HostView:
+def _view(state: ComputeHost, owners: Sequence[AllocationRecord]) -> HostView:
     """What counts of a host. Servers of others matter until it is handed over."""
+    settled = any(owner.state is not State.ALLOCATING for owner in owners)
+    projects = {owner.project_id for owner in owners}
     strangers = [
         f"server {server.consumer} runs there"
         for server in state.servers
-        if owner is None
-        or (owner.state is State.ALLOCATING and server.project_id != owner.project_id)
+        if not settled and server.project_id not in projects
     ]
     servers = frozenset(server.consumer for server in state.servers)
     return HostView(state.up, state.enabled, state.reason, servers, listed(strangers), state.unfit)
@@ -286,6 +290,10 @@ def _view(state: ComputeHost, owner: AllocationRecord | None) -> HostView:
 def _is_leaving(record: AllocationRecord) -> bool:
     """Whether an owner has left its hosts, which are not free yet."""
     return record.state is State.RELEASING and bool(record.handed_back)
+
+
+def _ids(records: Sequence[AllocationRecord]) -> set[str]:
+    return {record.id for record in records}
 
 
 def _id(record: AllocationRecord | None) -> str:

@@ -16,6 +16,7 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.log_context import acting_for
+from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import Drift
@@ -96,7 +97,7 @@ def test_a_difference_names_its_kind_its_subject_and_its_repair(store):
     world = World(store)
     world.active("a", 0, 1)
     fabric, record = store.fabric("f"), store.allocation("a")
-    handover = drift.handover_of(fabric, record)
+    handover = handover_of(fabric, record)
     assert drift.hosts_difference(fabric, record, handover) is None
     difference = drift.hosts_difference(fabric, record, None)
     assert difference == drift.Difference(
