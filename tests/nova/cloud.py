@@ -33,7 +33,7 @@ from nova.tests.functional import fixtures as functional_fixtures
 from novaclient import client
 from novaclient import exceptions as refused
 from oslo_db.exception import DBDeadlock
-from oslo_db.sqlalchemy import exc_filters
+from oslo_db.sqlalchemy import engines, exc_filters
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
@@ -92,8 +92,8 @@ class Nova(test.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self._calm()
-        event.listen(Engine, "connect", _wait_for_locks)
-        self.addCleanup(event.remove, Engine, "connect", _wait_for_locks)
+        event.listen(Engine, "connect", _suit_tests)
+        self.addCleanup(event.remove, Engine, "connect", _suit_tests)
         paste = os.path.join(sys.prefix, "etc/nova/api-paste.ini")
         self.flags(group="wsgi", api_paste_config=paste)
         self.flags(compute_driver="fake.MediumFakeDriver")
@@ -268,12 +268,18 @@ class Nova(test.TestCase):
         return NovaCompute(cloud, pool=POOL, sentinel=NOBODY, shared_disks=shared_disks)
 
 
-def _wait_for_locks(connection: Any, record: object) -> None:
+def _suit_tests(connection: Any, record: object) -> None:
     """Let SQLite wait for another thread, which a busy machine may hold up for long.
 
     After SQLite's usual five seconds a call to placement would fail, and leave its server in error.
+    The databases end with the test, so nothing waits for the disk.
     """
     connection.execute(f"PRAGMA busy_timeout = {1000 * PATIENCE:.0f}")
+    connection.execute("PRAGMA synchronous = OFF")
+
+
+engines._thread_yield = lambda *args: None
+"""oslo.db lets other processes run after every transaction, which on a busy machine takes long."""
 
 
 @exc_filters.filters("sqlite", OperationalError, r".*database is locked")  # type: ignore[untyped-decorator]

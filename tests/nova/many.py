@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Hosts and aggregates written straight into the databases of Nova and placement.
+"""Hosts, nodes and aggregates written straight into the databases of Nova and placement.
 
 Thousands of hosts take seconds this way. The hosts are copies of a running one, without a
-nova-compute of their own, so nothing can be started on them.
+nova-compute of their own, so nothing can be started on them. Ironic nodes belong to a nova-compute,
+which takes them for those that it made itself.
 """
 
 from __future__ import annotations
@@ -71,6 +72,21 @@ def write_hosts(names: Sequence[str], like: str) -> None:
         _copy(rows, table, table.c.host == like, named)
     with placement_api.placement_context_manager.writer.get_engine().begin() as rows:
         _write_providers(rows, names, nodes, like)
+
+
+def write_nodes(nodes: Sequence[str], like: str) -> None:
+    """Add Ironic nodes by UUID to the nova-compute that has the node ``like``, as copies of it."""
+    admin = context.get_admin_context()
+    for mapping in objects.CellMappingList.get_all(admin):
+        with (
+            context.target_cell(admin, mapping) as cell,
+            cell_api.get_context_manager(cell).writer.using(cell),
+        ):
+            table = cell_models.ComputeNode.__table__
+            named = [{"hypervisor_hostname": node, "uuid": node} for node in nodes]
+            _copy(cell.session.connection(), table, table.c.uuid == like, named)
+    with placement_api.placement_context_manager.writer.get_engine().begin() as rows:
+        _write_providers(rows, nodes, nodes, like)
 
 
 def _write_providers(rows: Any, names: Sequence[str], nodes: Sequence[str], like: str) -> None:

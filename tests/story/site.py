@@ -14,7 +14,7 @@ from typing import Any
 from novaclient.exceptions import Conflict, NotFound
 
 from tests.story.judge import Held, Server, Subnet
-from tests.waiting import PATIENCE, eventually
+from tests.waiting import PATIENCE, PAUSE, eventually
 
 
 class Rest:
@@ -133,15 +133,19 @@ def boot(nova: Any, admin: Any, project: str, count: int, options: Mapping[str, 
     return count - len(lost)
 
 
-def landed(admin: Any, id: str) -> str | None:
-    """Wait for a server; returns its host. If Nova found none, delete the server: None."""
+def landed(admin: Any, id: str, pause: float = PAUSE) -> str | None:
+    """Wait for a server; returns its host. If Nova found none, delete the server: None.
+
+    ``pause`` as in ``eventually``: each look takes Nova as long as a part of the building.
+    """
 
     def built() -> Any:
         server = admin.servers.get(id)
         fault = getattr(server, "fault", None)  # Nova writes it a moment after the status
         return server if server.status == "ACTIVE" or (server.status == "ERROR" and fault) else None
 
-    server = eventually(built, lambda: f"server {id} is built: {admin.servers.get(id).status}")
+    said = f"server {id} is built"
+    server = eventually(built, lambda: f"{said}: {admin.servers.get(id).status}", pause=pause)
     if server.status == "ACTIVE":
         return str(getattr(server, _HOST))
     assert "No valid host" in server.fault["message"], server.fault
