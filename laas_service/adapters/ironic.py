@@ -114,6 +114,8 @@ class IronicCompute:
                 if node.mark and (node.mark.allocation or node.lessee == self._sentinel):
                     if node.mark == FREE and node.deployed:
                         busy.append(self._shown(host, node))
+                    elif node.mark == FREE:
+                        self.nodes.settle(host, node)
                 elif not node.clean:
                     busy.append(self._shown(host, node))
                 elif node.mark is None and node.lessee not in (None, self._sentinel):
@@ -248,7 +250,7 @@ class IronicCompute:
                     left.append(f"{host} is being undeployed and cleaned")
                 elif not node.clean:
                     left.append(self._shown(host, node))
-                elif text := self.nodes.leaving(host, node):
+                elif text := self.nodes.leaving(host, node, handover.allocation_id):
                     self._reading.nodes = None
                     left.append(text)
                 elif node.mark != FREE or node.lessee != self._sentinel:
@@ -440,7 +442,11 @@ class IronicCompute:
         if node.deployed:
             self._fence(host, node)
             return None
-        if text := self.nodes.leaving(host, node):
+        assert node.mark is not None
+        assert node.mark.allocation is not None
+        if self.nodes.prepares:
+            self._fence(host, node)
+        if text := self.nodes.leaving(host, node, node.mark.allocation):
             self._reading.nodes = None
             return text
         written = self._changed(host, node, self._sentinel, FREE)

@@ -15,6 +15,8 @@ from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 from requests import Response
 
+from laas_service.adapters import ironic_cleaning
+from laas_service.adapters.ironic_cleaning import Debt, Deed, Steps, debt_from, next_of
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.wording import listed
@@ -37,6 +39,7 @@ MARK = "laas"
 
 FIELDS = (
     "automated_clean",
+    "inspection_finished_at",
     "instance_uuid",
     "last_error",
     "lessee",
@@ -47,6 +50,7 @@ FIELDS = (
     "properties",
     "protected",
     "provision_state",
+    "provision_updated_at",
     "resource_class",
     "target_provision_state",
     "uuid",
@@ -91,6 +95,8 @@ CHANGEABLE = frozenset(
 
 ON = "power on"
 POWER = frozenset({"power on", "power off", "rebooting"})
+
+_FORGIVEN = {"op": "remove", "path": f"/properties/{ironic_cleaning.PROPERTY}"}
 
 NODES = "see all nodes (role service in Ironic's service project, or reader of the system)"
 CHANGES = "change all nodes (role service in Ironic's service project, or member of the system)"
@@ -144,6 +150,15 @@ class Node:
     power: str
     automated_clean: bool | None
     """None: as Ironic's own option says."""
+
+    since: str
+    """When it came into its state, as Ironic writes it."""
+
+    inspected: str
+    """When it was inspected last, in the same form, or empty."""
+
+    debt: Debt | None
+    """The cleaning steps that it owes or has paid."""
 
     @property
     def deployed(self) -> bool:
@@ -252,7 +267,25 @@ class Cloud(Calls):
             {"op": "replace", "path": "/lessee", "value": lessee},
             {"op": "add", "path": f"/properties/{MARK}", "value": mark.document()},
         ]
+        if node.debt and mark.allocation and not mark.leaving:
+            changes.append(_FORGIVEN)
         return self._patch(node, f"set the lessee of node {node.name}", changes)
+
+    def unlease(self, node: Node) -> "Node | str":
+        """Take a node from its lessee."""
+        changes = [{"op": "replace", "path": "/lessee", "value": None}]
+        return self._patch(node, f"clear the lessee of node {node.name}", changes)
+
+    def owe(self, node: Node, debt: Debt | None) -> "Node | str":
+        """Record the cleaning steps that a node owes."""
+        path = f"/properties/{ironic_cleaning.PROPERTY}"
+        change = {"op": "add", "path": path, "value": debt.document()} if debt else _FORGIVEN
+        return self._patch(node, f"record the cleaning steps of node {node.name}", [change])
+
+    def clean(self, node: Node, deed: Deed, steps: Steps) -> str | None:
+        """Ask for what runs cleaning steps on a node, or for what comes before or after that."""
+        more = {"clean_steps": steps} if deed is Deed.RUN else {}
+        return self._ask(f"{deed.value} node {node.name}", node, "provision", deed.value, **more)
 
     def unprotect(self, node: Node) -> "Node | str":
         """Let the node be undeployed; its lessee may have protected it."""
@@ -267,9 +300,9 @@ class Cloud(Calls):
         """Ask for the node to be powered off."""
         return self._ask(f"power off node {node.name}", node, "power", "power off")
 
-    def _ask(self, action: str, node: Node, state: str, target: str) -> str | None:
+    def _ask(self, action: str, node: Node, state: str, target: str, **more: Any) -> str | None:
         """Ask for another state of a node, which it reaches later."""
-        path, body = f"/nodes/{node.uuid}/states/{state}", {"target": target}
+        path, body = f"/nodes/{node.uuid}/states/{state}", {"target": target, **more}
         return self._write(
             action, CHANGES, lambda: self._request("PUT", path, json=body), lambda _: None
         )
@@ -313,8 +346,8 @@ class Nodes:
     """Ironic's nodes by host: the one of its name, or the one with a port of its GUIDs.
 
     ``guids`` gives the port GUIDs of every host. ``firmware`` are versions that nodes may have
-    (component, version) besides those that Ironic saw first. With ``power_off`` nodes are powered
-    off before they are free.
+    (component, version) besides those that Ironic saw first. Nodes run the cleaning ``steps``, and
+    with ``power_off`` are powered off, before they are free.
     """
 
     def __init__(
@@ -324,17 +357,29 @@ class Nodes:
         *,
         firmware: Collection[tuple[str, str]] = (),
         power_off: bool = False,
+        steps: Steps | None = None,
     ) -> None:
         self._cloud = cloud
         self._guids = guids
+        self._steps = steps or []
         self._firmware = frozenset(firmware)
         self._power_off = power_off
         self._known: dict[str, str] = {}  # node of each host that was found by GUID
         self._suspects: set[str] = set()  # hosts whose hardware was not as recorded
 
+    @property
+    def prepares(self) -> bool:
+        """Whether a node has something to do before it is free."""
+        return self._power_off or bool(self._steps)
+
     def node(self, uuid: str) -> Node | None:
         """One node as it is now; None if Ironic does not have it."""
         return self._cloud.node(uuid)
+
+    def unlease(self, node: Node) -> str | None:
+        """Take a node from its lessee; why that is refused."""
+        written = self._cloud.unlease(node)
+        return written if isinstance(written, str) else None
 
     def findings(self, hosts: Collection[str]) -> tuple[list[str], str]:
         """Problems with the nodes that are these hosts, in sentences; and what is well."""
@@ -357,6 +402,8 @@ class Nodes:
         Its earlier owner had root there. Ironic needs an inspection to learn of other GUIDs, and
         learns of other firmware whenever it cleans a node.
         """
+        if self.owes(node):
+            return ironic_cleaning.DUE
         recorded, found = set(self._guids().get(host, ())), self._cloud.guids_of(node)
         texts = []
         if found and (missing := recorded - found):
@@ -373,17 +420,57 @@ class Nodes:
         return listed(texts)
 
     def suspicion(self, host: str, node: Node) -> str:
-        """``changed`` again, for a host that was; empty for others."""
-        return self.changed(host, node) if host in self._suspects else ""
+        """``changed`` again, for a host that was or owes steps; empty for others."""
+        return self.changed(host, node) if host in self._suspects or self.owes(node) else ""
 
-    def leaving(self, host: str, node: Node) -> str:
-        """Why a node may not be free yet, in words; empty if it may. Powers it off, if so set."""
+    def leaving(self, host: str, node: Node, allocation: str) -> str:
+        """Why a node may not be free yet, in words; empty if it may.
+
+        Runs the cleaning steps, and then powers it off, as far as that is set. A node whose
+        steps cannot run now, or failed, owes them still: it may be free, and is unfit.
+        """
         if not node.clean:
+            if node.deployed and node.debt:
+                self._cloud.owe(node, None)  # another instance needs the steps anew
             return f"{host} is {node.condition}"
+        if self._steps:
+            if node.debt is None or node.debt.allocation != allocation:
+                owing = self._cloud.owe(node, Debt(allocation))
+                if isinstance(owing, str):
+                    return f"{host}: {owing}"
+                node = owing
+            if text := self.settle(host, node):
+                return text
         if self._power_off and node.power == ON and not node.problem:
             refusal = self._cloud.power_off(node)
             return f"{host} is being powered off{f': {refusal}' if refusal else ''}"
         return ""
+
+    def settle(self, host: str, node: Node) -> str:
+        """Take the next step of what a clean node owes; what is going on then, in words, or empty.
+
+        Nothing happens while the node is in maintenance, because Ironic would refuse.
+        """
+        if not self._steps or node.debt is None or node.problem or not node.clean:
+            return ""
+        following = next_of(node.debt, node.state, node.since, node.last_error, node.inspected)
+        if following.debt != node.debt:
+            recorded = self._cloud.owe(node, following.debt)
+            if isinstance(recorded, str):
+                return f"{host}: {recorded}"
+        if following.deed is None:
+            return ""
+        refusal = self._cloud.clean(node, following.deed, self._steps)
+        return f"{host} runs its cleaning steps{f': {refusal}' if refusal else ''}"
+
+    def owes(self, node: Node) -> bool:
+        """Whether a node is still to run cleaning steps."""
+        return bool(self._steps) and node.debt is not None and not node.debt.paid
+
+    def welcome(self, node: Node) -> None:
+        """Forget what a node owed when it left its last allocation; it joins another one."""
+        if node.debt:
+            self._cloud.owe(node, None)
 
     def by_host(self, others: Collection[str] = ()) -> dict[str, Node]:
         """All nodes by name of their host; those of no host by their own name.
@@ -442,6 +529,9 @@ def _node(document: Mapping[str, Any]) -> Node:
         "CUSTOM_" + re.sub("[^A-Z0-9_]", "_", str(document["resource_class"] or "").upper()),
         str(document["power_state"]),
         document["automated_clean"],
+        str(document["provision_updated_at"]),
+        str(document["inspection_finished_at"] or ""),
+        debt_from(document["properties"].get(ironic_cleaning.PROPERTY)),
     )
 
 
@@ -488,7 +578,9 @@ def connect(
         raise InvalidInput("[ironic]", "login", str(error)) from error
     cloud = Cloud(adapter, beat)
     firmware = [_component(text) for text in conf.compute.firmware]
-    return cloud, Nodes(cloud, guids, firmware=firmware, power_off=conf.compute.power_off)
+    steps = ironic_cleaning.read_steps(conf.compute.clean_steps)
+    power_off = conf.compute.power_off
+    return cloud, Nodes(cloud, guids, firmware=firmware, power_off=power_off, steps=steps)
 
 
 def _component(text: str) -> tuple[str, str]:

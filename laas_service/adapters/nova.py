@@ -123,7 +123,10 @@ SPREAD = 20
 """Hosts that leave an aggregate of the pool with too many of them, in one comparison."""
 
 SEVERAL = 10
-"""From so many hosts of an aggregate on, one request tells which of them are empty."""
+"""From so many hosts of an aggregate of the pool on, one request tells which of them are empty."""
+
+TOGETHER = 3
+"""As ``SEVERAL``, for an aggregate that has no other hosts."""
 
 SHARED_FOR = 600.0
 """Seconds for which a comparison uses an earlier list of the hypervisors with their servers."""
@@ -282,22 +285,11 @@ class Cloud(Calls):
 
     def hypervisors_named(self, part: str) -> dict[str, _Hypervisor]:
         """The compute hosts that have a node whose name contains ``part``, without other nodes."""
-        return self._named(part, "&with_servers=true", _by_host)
 
-    def node(self, uuid: str) -> _Hypervisor | None:
-        """The compute node of Ironic's node, without servers; None if Nova does not have it."""
-        return self._named(uuid, "", _by_node).get(uuid)
-
-    def _named(
-        self,
-        part: str,
-        query: str,
-        parse: Callable[[Iterable[Mapping[str, Any]]], dict[str, _Hypervisor]],
-    ) -> dict[str, _Hypervisor]:
         def read() -> dict[str, _Hypervisor]:
             try:
                 pattern = f"&hypervisor_hostname_pattern={quote(part)}"
-                return parse(self._hypervisors(f"{query}{pattern}"))
+                return _by_host(self._hypervisors(f"&with_servers=true{pattern}"))
             except nova_errors.NotFound:
                 return {}
 
@@ -535,6 +527,15 @@ class Cloud(Calls):
             lambda _: None,
         )
 
+    def delete_server(self, server: str) -> str | None:
+        """Delete a server of any project, now even if Nova defers deletions."""
+        return self._write(
+            f"delete server {server}",
+            "os_compute_api:os-deferred-delete:force for all projects (an administrator's)",
+            lambda: self._nova.servers.force_delete(server),
+            lambda _: None,
+        )
+
     def start(self, server: str) -> str | None:
         """Start a server that is stopped."""
         return self._write(
@@ -649,8 +650,10 @@ class NovaCompute:
 
     ``pool`` is the name of the first aggregate of all managed hosts; further ones have a number
     behind it. ``sentinel`` is a project id that no project has. With ``shared_disks`` the local
-    disks of servers outlive their host. Hosts that Nova does not know count as empty, so a deleted
-    compute service does not block a release; pooling or handing them over raises ``NotFound``.
+    disks of servers outlive their host; with ``delete_servers`` a release by force deletes
+    servers; with ``clear_lessees`` nodes are taken from lessees that are not their owners. Hosts
+    that Nova does not know count as empty, so a deleted compute service does not block a release;
+    pooling or handing them over raises ``NotFound``.
 
     Hosts of class ``shared`` are in the aggregates of several allocations, all of that class. Their
     slots are claimed in placement (``placement_slots``), so a server without a slot is a stranger.
@@ -674,10 +677,14 @@ class NovaCompute:
         pool: str,
         sentinel: str,
         shared_disks: bool = False,
+        delete_servers: bool = False,
+        clear_lessees: bool = False,
         nodes: Nodes | None = None,
     ) -> None:
         self._cloud = cloud
         self._slots = cloud.slots
+        self._delete_servers = delete_servers
+        self._clear_lessees = clear_lessees
         self.nodes = nodes
         self._node_of: Mapping[str, str] = {}  # UUIDs of the nodes that are hosts, as last listed
         self._shared_disks = shared_disks
@@ -739,12 +746,49 @@ class NovaCompute:
             asked -= self._empty(asked, hypervisors)
             busy = {*occupants, *self._occupants(asked, hypervisors)}
             foreign = self._foreign(known)
+            self._settle(known - owned - {o.host for o in busy}, hypervisors)
+            self._unlease(known, hypervisors)
         if busy:
             raise HostsBusy(f"free hosts must be empty, but {_listed_occupants(busy)}")
         if foreign:
             raise Conflict(foreign)
         if unknown := set(hosts) - hypervisors.keys():
             raise NotFound("compute host", listed(sorted(unknown)))
+
+    def _settle(self, hosts: Collection[str], hypervisors: Mapping[str, _Hypervisor]) -> None:
+        """Let free nodes run the cleaning steps that they owe."""
+        for host in sorted(hosts):
+            seen = hypervisors[host].bare
+            if self.nodes and seen and self.nodes.owes(seen):
+                node = self.nodes.node(seen.uuid)
+                self.nodes.settle(host, node) if node else None
+
+    def _unlease(self, hosts: Collection[str], hypervisors: Mapping[str, _Hypervisor]) -> None:
+        """Take nodes without an instance from lessees that are not their owners, if so set."""
+        if not (self._clear_lessees and self.nodes):
+            return
+        owners = self._owners_of_hosts()
+        for host in sorted(hosts):
+            seen = hypervisors[host].bare
+            if seen and self._is_misleased(seen, owners.get(host)):
+                node = self.nodes.node(seen.uuid)
+                if node and self._is_misleased(node, owners.get(host)):
+                    refusal = self.nodes.unlease(node)
+                    LOG.warning(
+                        "node %s is taken from its lessee, project %s: %s",
+                        host,
+                        node.lessee,
+                        refusal or "done",
+                    )
+
+    def _is_misleased(self, node: Node, owner: str | None) -> bool:
+        """Whether a project could deploy a node past Nova that is not its owner."""
+        return node.clean and node.lessee not in (None, owner, self._closed[OWNER])
+
+    def _owners_of_hosts(self) -> dict[str, str]:
+        """The projects of the hosts that belong to allocations."""
+        ours = filter(_is_ours, self._aggregates.values())
+        return {host: each.metadata.get(OWNER, "") for each in ours for host in each.hosts}
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         """See ``Compute.occupants``; hosts in the order of their names."""
@@ -779,7 +823,9 @@ class NovaCompute:
             if unknown := hosts - hypervisors.keys():
                 raise NotFound("compute host", listed(sorted(unknown)))
             self._check_alone(handover, hypervisors)
-            self._check_clean(self._lacking(present, hosts), hypervisors)
+            joining = self._lacking(present, hosts)
+            self._check_clean(joining, hypervisors)
+            self._welcome(joining, hypervisors)
             self._join_pool(hosts)
             self._set_slots(handover, hypervisors)
             aggregate = self._ensured(name, desired)
@@ -789,7 +835,7 @@ class NovaCompute:
             self._reading.aggregates = None  # somebody may have changed some meanwhile
             self._check_written(self._aggregates.get(name), handover, desired)
             try:
-                self._check_alone(handover, hypervisors)
+                self._check_alone(handover, hypervisors, within=aggregate)
             except Conflict:
                 if not in_place:
                     self._close(aggregate)
@@ -829,7 +875,8 @@ class NovaCompute:
         """See ``Compute.take_back``. Closes the hosts first; then only the pool holds them.
 
         Servers of any project on the aggregate's hosts prevent it, and so do servers of the
-        allocation's project on other hosts of the handover, also with ``force``.
+        allocation's project on other hosts of the handover, also with ``force``. With that and
+        ``delete_servers`` those of the allocation's project on the aggregate's hosts are deleted.
         """
         with self._writing:
             self._begin()
@@ -841,8 +888,10 @@ class NovaCompute:
             if handover.slots is not None or (present and SLOTS in present.metadata):
                 self._take_back_slots(handover, present, hypervisors)
                 return
-            self._check_emptied(handover, members, hypervisors)
-            if present and (dirty := self._dirty(present, members)):
+            if force and self._delete_servers:
+                self._delete_all(handover, members, hypervisors)
+            self._check_emptied(handover, members, hypervisors, present)
+            if present and (dirty := self._dirty(present, members, hypervisors)):
                 raise HostsBusy(f"hosts cannot be taken back: {listed(dirty.values())}")
             if present:
                 self._join_pool(members & hypervisors.keys())
@@ -899,6 +948,18 @@ class NovaCompute:
             for host in sorted({*handover.hosts} & hypervisors.keys())
             for consumer in sorted(self._held_slots(host, hypervisors[host], [name]))
         ]
+
+    def _delete_all(
+        self, handover: Handover, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]
+    ) -> None:
+        """Ask for the end of the servers that the allocation's project has on these hosts.
+
+        Refusals are not told: what is still there is.
+        """
+        for one in self._occupants(hosts, hypervisors):
+            if one.project_id == handover.project_id:
+                LOG.info("server %s on host %s is deleted by force", one.consumer, one.host)
+                self._cloud.delete_server(one.consumer)
 
     def handed_over(self) -> Mapping[str, Handover]:
         """See ``Compute.handed_over``; the project of a fenced allocation is the sentinel.
@@ -967,8 +1028,7 @@ class NovaCompute:
         owners: dict[str, str] = {}
         if any(host.bare for host in hypervisors.values()):
             self._begin()
-            ours = filter(_is_ours, self._aggregates.values())
-            owners = {host: each.metadata.get(OWNER, "") for each in ours for host in each.hosts}
+            owners = self._owners_of_hosts()
         listed_servers = {id for node in hypervisors.values() for id in node.servers}
         self._owners = {id: self._owners[id] for id in self._owners.keys() & listed_servers}
         return {
@@ -997,7 +1057,10 @@ class NovaCompute:
         if node.deployed:
             return ""  # its servers tell
         if node.lessee not in (None, owner, self._closed[OWNER]):
-            return f"leased to project {node.lessee}"
+            return (
+                f"leased to project {node.lessee}, which could deploy it past Nova; clear it "
+                f"(openstack baremetal node unset {node.name} --lessee)"
+            )
         if owner is not None or self.nodes is None:
             return ""
         return node.unfit or self.nodes.suspicion(host, node)
@@ -1198,13 +1261,15 @@ class NovaCompute:
         handover: Handover,
         hypervisors: Mapping[str, _Hypervisor],
         hosts: Collection[str] | None = None,
+        within: _Aggregate | None = None,
     ) -> None:
         """Raise if other projects have servers on the hosts, or another aggregate admits them.
 
-        With ``hosts``, servers are looked for on these only.
+        With ``hosts``, servers are looked for on these only; ``within`` as in ``_occupants``.
         """
         shared = handover.slots is not None
-        occupants = self._occupants(handover.hosts if hosts is None else hosts, hypervisors)
+        asked = handover.hosts if hosts is None else hosts
+        occupants = self._occupants(asked, hypervisors, None if shared else within)
         if shared:
             strangers = self._without_slots(occupants, hypervisors)
         else:
@@ -1228,19 +1293,41 @@ class NovaCompute:
         ]:
             raise HostsBusy(f"hosts cannot be handed over: {listed(unfit)}")
 
-    def _dirty(self, aggregate: _Aggregate, hosts: Collection[str]) -> Mapping[str, str]:
-        """By host a sentence about each node of an aggregate that may not be free, as it is now."""
-        found = {}
+    def _welcome(self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]) -> None:
+        """Forget what nodes owed when they left their last allocation; they join another one."""
+        bare = (hypervisors[host].bare for host in hosts)
+        for node in filter(None, bare):
+            if self.nodes and node.debt:
+                self.nodes.welcome(node)
+
+    def _dirty(
+        self,
+        aggregate: _Aggregate,
+        hosts: Collection[str],
+        hypervisors: Mapping[str, _Hypervisor] = MappingProxyType({}),
+    ) -> Mapping[str, str]:
+        """By host a sentence about each node of an aggregate that may not be free, as it is now.
+
+        Nodes that were just read are in ``hypervisors``.
+        """
+        found, id = {}, aggregate.metadata.get(ALLOCATION, "")
+        just_read = {seen.bare.uuid: seen.bare for seen in hypervisors.values() if seen.bare}
         for uuid, host in sorted(aggregate.nodes.items(), key=lambda item: item[1]):
-            node = self.nodes.node(uuid) if self.nodes and host in hosts else None
-            if node and self.nodes and (text := self.nodes.leaving(host, node)):
+            if self.nodes is None or host not in hosts:
+                continue
+            node = just_read.get(uuid) or self.nodes.node(uuid)
+            if node and (text := self.nodes.leaving(host, node, id)):
                 found[host] = text
         return found
 
     def _check_emptied(
-        self, handover: Handover, members: Collection[str], hypervisors: Mapping[str, _Hypervisor]
+        self,
+        handover: Handover,
+        members: Collection[str],
+        hypervisors: Mapping[str, _Hypervisor],
+        within: _Aggregate | None = None,
     ) -> None:
-        occupants = self._occupants({*members, *handover.hosts}, hypervisors)
+        occupants = self._occupants({*members, *handover.hosts}, hypervisors, within)
         occupants = self._not_evacuated(occupants, hypervisors)
         left = [o for o in occupants if o.host in members or o.project_id == handover.project_id]
         if left:
@@ -1284,11 +1371,19 @@ class NovaCompute:
         )
 
     def _occupants(
-        self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]
+        self,
+        hosts: Iterable[str],
+        hypervisors: Mapping[str, _Hypervisor],
+        within: _Aggregate | None = None,
     ) -> list[Occupant]:
-        """What placement or Nova itself shows on these hosts."""
-        occupants = []
-        for host in sorted(set(hosts) & hypervisors.keys()):
+        """What placement or Nova itself shows on these hosts, all of them ``within`` an aggregate.
+
+        Without that, placement is asked for each.
+        """
+        occupants, asked = [], set(hosts) & hypervisors.keys()
+        if within is not None:
+            asked -= self._empty_in([within], asked, hypervisors, TOGETHER)
+        for host in sorted(asked):
             node = hypervisors[host]
             if len(node.providers) > 1:
                 raise Conflict(
@@ -1329,32 +1424,42 @@ class NovaCompute:
     def _empty(self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]) -> set[str]:
         """Those of many hosts in the pool that are empty, as far as few requests tell.
 
-        ``_occupants`` asks placement for each host. None are told where the service's user may
-        not ask for candidates.
+        ``_occupants`` asks placement for each host.
         """
-        providers = {
-            host: hypervisors[host].providers[0]
-            for host in hosts
-            if len(hypervisors[host].providers) == 1 and not hypervisors[host].servers
-        }
+        asked = set(hosts)
+        if len(asked) < SEVERAL:
+            return set()
+        return self._empty_in(self._parts().values(), asked, hypervisors, SEVERAL)
+
+    def _empty_in(
+        self,
+        aggregates: Iterable[_Aggregate],
+        hosts: Collection[str],
+        hypervisors: Mapping[str, _Hypervisor],
+        fewest: int,
+    ) -> set[str]:
+        """Those of these hosts that are empty; one request for each kind of hosts of an aggregate.
+
+        None are told of kinds of less than ``fewest`` hosts, and where the service's user may not
+        ask for candidates.
+        """
         empty: set[str] = set()
-        if len(providers) < SEVERAL:
-            return empty
-        asked: dict[tuple[str, str], set[str]] = {}
-        parts = self._parts()
-        for name, part in parts.items():
-            for host in part.hosts & providers.keys():
-                bare = hypervisors[host].bare
-                asked.setdefault((name, bare.resource if bare else MEMORY), set()).add(host)
-        for (name, resource), members in sorted(asked.items()):
-            if len(members) < SEVERAL:
-                continue
-            try:
-                found = self._cloud.empty_members(parts[name], resource)
-            except Forbidden as error:
-                LOG.info("placement is asked for the servers of each host: %s", error)
-                return empty
-            empty |= {host for host in members if providers[host] in found}
+        for aggregate in aggregates:
+            kinds: dict[str, dict[str, str]] = {}
+            for host in aggregate.hosts.intersection(hosts):
+                seen = hypervisors[host]
+                if len(seen.providers) == 1 and not seen.servers:
+                    kind = seen.bare.resource if seen.bare else MEMORY
+                    kinds.setdefault(kind, {})[host] = seen.providers[0]
+            for resource, providers in sorted(kinds.items()):
+                if len(providers) < fewest:
+                    continue
+                try:
+                    found = self._cloud.empty_members(aggregate, resource)
+                except Forbidden as error:
+                    LOG.info("placement is asked for the servers of each host: %s", error)
+                    return empty
+                empty |= {host for host, provider in providers.items() if provider in found}
         return empty
 
     def _projects_of(
@@ -1441,10 +1546,9 @@ class NovaCompute:
         """These hosts, each by a part of its node's name; all are listed if one is not found."""
         found: dict[str, _Hypervisor] = {}
         for host, name in sorted(names.items(), key=lambda pair: (len(pair[1]), pair)):
-            if self.nodes and self._node_of.get(host) == name:
-                compute, node = self._cloud.node(name), self.nodes.node(name)
-                if compute and node:
-                    found[host] = _with(compute, node)
+            if self.nodes and self._listing and self._node_of.get(host) == name:
+                if node := self.nodes.node(name):
+                    found[host] = _with(self._listing.hypervisors[host], node)
             elif host not in found:
                 found |= self._cloud.hypervisors_named(name)
             if host not in found:
@@ -1750,6 +1854,8 @@ def connect(
         pool=conf.compute.pool,
         sentinel=conf.compute.sentinel,
         shared_disks=conf.compute.shared_disks,
+        delete_servers=conf.compute.delete_servers,
+        clear_lessees=conf.compute.clear_lessees,
         nodes=ironic[1] if ironic else None,
     )
 

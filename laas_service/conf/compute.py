@@ -132,6 +132,40 @@ A lessee may have powered on a node that it never deployed. With kind = nova the
 needs the right to set the power of nodes; else it only reads Ironic.
 """,
     ),
+    cfg.StrOpt(
+        "clean_steps",
+        help="""
+JSON file with cleaning steps that nodes of Ironic run when they leave an allocation, before they
+are free; unset: none.
+
+A list as Ironic's API takes it, such as [{"interface": "deploy", "step": "erase_devices"}]. Ironic
+runs them by manual cleaning, after its automated cleaning. Set this where the latter does less than
+a change of owners needs. The service's user needs the right to change the state of nodes.
+""",
+    ),
+    cfg.BoolOpt(
+        "clear_lessees",
+        default=False,
+        help="""
+Whether to take nodes of Nova (kind = nova, nodes of Ironic) from lessees that are not their owners.
+
+Such a project could deploy the node past Nova. In any case the node is withheld and the project
+named. Leave this False if somebody leases nodes on purpose. Nodes with an instance keep their
+lessee. The service's user needs the right to change nodes.
+""",
+    ),
+    cfg.BoolOpt(
+        "delete_servers",
+        default=False,
+        help="""
+Whether a release by force deletes the servers of the allocation's project on its hosts, with
+kind = nova, on hypervisors and nodes.
+
+Without it the release cuts the network and waits until somebody has deleted them. Nova allows it to
+administrators only, so the user in [nova] needs the role admin. With kind = ironic a release by
+force always undeploys the nodes.
+""",
+    ),
     cfg.ListOpt(
         "firmware",
         default=[],

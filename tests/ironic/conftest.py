@@ -81,6 +81,8 @@ class Configured:
 
     keystone: Keystone
     directory: Path
+    compute: tuple[str, ...] = ()
+    """Further lines of [compute]."""
 
     def parts(self, user: str = "laas", at=lambda step: None) -> Parts:
         login = self.keystone.options(user, "service")
@@ -92,7 +94,7 @@ class Configured:
                     f"state_dir = {self.directory}",
                     *("[api]", "enabled_policies = jigsaw"),
                     *("[worker]", "retry_first = 0.01", "retry_last = 0.1"),
-                    *("[compute]", "kind = ironic", "hold_down = 0"),
+                    *("[compute]", "kind = ironic", "hold_down = 0", *self.compute),
                     "[ironic]",
                     *(f"{name} = {value}" for name, value in login.items()),
                 ]

@@ -18,6 +18,7 @@ from laas_service.domain.errors import (
     NotFound,
     Unavailable,
 )
+from tests import crashes
 from tests.ironic.conftest import HOSTS
 from tests.servers.ironic import BAD
 from tests.waiting import eventually
@@ -419,3 +420,135 @@ def test_a_node_with_other_firmware_or_guids_gets_no_new_owner(ironic, compute, 
     compute.hand_over(handover)
     compute.take_back(handover)
     assert compute.look(["n1"])["n1"].unfit == ""
+
+
+class TestCleaningSteps:
+    """The steps that the operator configures; the fake BIOS shows which were run."""
+
+    STEPS = [
+        {
+            "interface": "bios",
+            "step": "apply_configuration",
+            "args": {"settings": [{"name": "sriov", "value": "off"}]},
+        }
+    ]
+
+    @pytest.fixture
+    def careful(self, ironic, compute, red):
+        ironic.enroll("n1")
+        made = with_nodes(compute, steps=self.STEPS)
+        made.pool(["n1"])
+        return made
+
+    @pytest.fixture
+    def handover(self, careful, red):
+        made = Handover("a1", red.id, ("n1",))
+        careful.hand_over(made)
+        return made
+
+    def settings(self, ironic):
+        listed = ironic.admin.get("/v1/nodes/n1/bios").json()["bios"]
+        return {setting["name"]: setting["value"] for setting in listed}
+
+    def test_a_node_runs_them_before_it_is_free(self, ironic, careful, handover, red):
+        """Also a node that its lessee never deployed, and at each release."""
+        for earlier in ("", "on"):
+            if earlier:
+                careful.hand_over(handover)
+                ironic.set_bios("n1", "sriov", earlier)
+                ironic.deploy(red.manager, "n1")
+                ironic.undeploy(red.manager, "n1")
+            careful.fence(handover.allocation_id)
+            texts = refusals(lambda: careful.take_back(handover))
+            assert {text.partition(": ")[2] for text in texts} >= {"n1 runs its cleaning steps"}
+            assert self.settings(ironic) == {"sriov": "off"}
+            assert ironic.node("n1")["provision_state"] == "available"
+            assert leased(ironic, "n1") == [NOBODY]
+            assert careful.look(["n1"])["n1"].unfit == ""
+
+    def test_a_node_whose_steps_failed_is_taken_back_and_withheld(
+        self, ironic, compute, handover, red
+    ):
+        wrong = with_nodes(compute, steps=[{"interface": "bios", "step": "no_such_step"}])
+        wrong.fence(handover.allocation_id)
+        refusals(lambda: wrong.take_back(handover))
+        assert leased(ironic, "n1") == [NOBODY]
+        assert wrong.look(["n1"])["n1"].unfit.startswith("clean failed: ")
+        ironic.provision(ironic.admin, "n1", "manage")
+        ironic.wait("n1", "manageable")
+        ironic.provision(ironic.admin, "n1", "provide")
+        ironic.wait("n1", "available")
+        careful = with_nodes(compute, steps=self.STEPS)
+        self.is_withheld_until_it_is_clean(ironic, careful, red)
+
+    def test_a_node_in_maintenance_runs_them_afterwards(self, ironic, careful, handover, red):
+        ironic.admin.put("/v1/nodes/n1/maintenance", json={"reason": "bad DIMM"})
+        careful.fence(handover.allocation_id)
+        careful.take_back(handover)
+        assert careful.look(["n1"])["n1"].unfit == "in maintenance: bad DIMM"
+        careful.pool(["n1"])
+        ironic.admin.delete("/v1/nodes/n1/maintenance")
+        self.is_withheld_until_it_is_clean(ironic, careful, red)
+
+    def is_withheld_until_it_is_clean(self, ironic, careful, red):
+        assert careful.look(["n1"])["n1"].unfit == "still to run its cleaning steps"
+        with pytest.raises(HostsBusy, match="n1 is still to run its cleaning steps"):
+            careful.hand_over(Handover("a2", red.id, ("n1",)))
+
+        def settled():
+            careful.pool(["n1"])
+            return careful.look(["n1"])["n1"].unfit == ""
+
+        eventually(settled, lambda: str(ironic.node("n1")))
+        assert self.settings(ironic) == {"sriov": "off"}
+        careful.hand_over(Handover("a2", red.id, ("n1",)))
+
+    def test_nobody_deploys_a_node_that_leaves_by_a_move(self, ironic, careful, handover, red):
+        ironic.enroll("n2")
+        careful.pool(["n2"])
+        moved = Handover("a1", red.id, ("n2",))
+        refusals(lambda: self.moves(ironic, careful, moved, red))
+        assert self.settings(ironic) == {"sriov": "off"}
+        assert leased(ironic, "n1", "n2") == [NOBODY, red.id]
+
+    def moves(self, ironic, careful, moved, red):
+        try:
+            careful.hand_over(moved)
+        finally:
+            assert leased(ironic, "n1") == [NOBODY]
+            assert ironic.provision(red.manager, "n1", "active") in (403, 404)
+
+    def test_killed_after_each_change(self, ironic, compute, handover, monkeypatch):
+        """Every change is followed by a crash; nothing is run twice, and nothing is left out."""
+        calls: list[tuple[str, str]] = []
+        compute.fence(handover.allocation_id)
+        write = Cloud._write
+
+        def mortal(self, action, *more):
+            answer = write(self, action, *more)
+            if isinstance(answer, str):
+                return answer
+            node = ironic.node("n1")
+            owes = node["properties"].get("laas_cleaning", {}).get("paid") is False
+            leased = "nobody" if node["lessee"] == NOBODY else "the project"
+            calls.append((action, f"leased to {leased}; {'owes' if owes else 'paid'}"))
+            raise Killed
+
+        def ended():
+            try:
+                with monkeypatch.context() as patch:
+                    patch.setattr(Cloud, "_write", mortal)
+                    with_nodes(compute, steps=self.STEPS).take_back(handover)
+            except (HostsBusy, Killed):
+                return False
+            return True
+
+        eventually(ended, lambda: str(calls))
+        assert self.settings(ironic) == {"sriov": "off"}
+        assert leased(ironic, "n1") == [NOBODY]
+        told = [[crashes.change(call), left, crashes.DONE] for call, left in calls]
+        crashes.tell("Without Nova: cleaning steps of a node that leaves", told)
+
+
+class Killed(BaseException):
+    """The process is killed."""

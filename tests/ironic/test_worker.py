@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.cmd import status
 from laas_service.domain.allocation import NoFit
+from tests import crashes
 from tests.functional.test_crash import converge
 from tests.waiting import eventually
 
@@ -35,6 +37,7 @@ class Site:
         made = generate(Description(xgft="2;2,2;1,2"))
         self.hosts = sorted(made.inventory.host_names)
         ironic.enroll(*self.hosts)
+        self.last = configured.directory / "last-change"
         self.parts = configured.parts()
         self.parts.store.add_fabric("f", made.topology, made.inventory)
 
@@ -69,6 +72,12 @@ class Site:
     def leases(self):
         return {host: self.ironic.node(host)["lessee"] for host in self.hosts}
 
+    def row(self):
+        """What is told of the crash that just was: a row of its table."""
+        leased = sum(lessee == self.project for lessee in self.leases().values())
+        left = f"{leased} of 2 nodes leased to the project"
+        return [[crashes.change(self.last.read_text()), left, crashes.DONE]]
+
     def expected(self, mine=()):
         return {host: self.project if host in mine else NOBODY for host in self.hosts}
 
@@ -91,8 +100,11 @@ class Site:
         def counted(*args):
             nonlocal count
             answer = write(*args)
+            if isinstance(answer, str):
+                return answer  # a refusal changes nothing
             count += 1
             if count == change:
+                self.last.write_text(args[1])
                 os.kill(os.getpid(), signal.SIGKILL)
             return answer
 
@@ -102,30 +114,58 @@ class Site:
 
 @pytest.fixture
 def site(configured, ironic, red):
+    return prepared(configured, ironic, red)
+
+
+def prepared(configured, ironic, red):
     made = Site(configured, ironic, red.id)
     made.converge()
     assert made.leases() == made.expected()
     return made
 
 
-def test_a_worker_that_is_killed_after_any_change_of_a_node(site, red):
+STEPS = [
+    {
+        "interface": "bios",
+        "step": "apply_configuration",
+        "args": {"settings": [{"name": "sriov", "value": "off"}]},
+    }
+]
+
+LONG = pytest.mark.skipif(not crashes.FULL, reason="LAAS_CRASH is not full")
+
+
+@pytest.mark.parametrize("steps", [[], pytest.param(STEPS, marks=LONG)], ids=["", "cleaning"])
+def test_a_worker_that_is_killed_after_any_change_of_a_node(
+    configured, ironic, red, tmp_path, steps
+):
+    if steps:
+        (tmp_path / "steps.json").write_text(json.dumps(steps))
+        configured = replace(configured, compute=(f"clean_steps = {tmp_path}/steps.json",))
+    site = prepared(configured, ironic, red)
+    rows: dict[str, crashes.Rows] = {"allocate": [], "release": []}
     changes = 0
-    died = {"allocate": True, "release": True}
+    died = dict.fromkeys(rows, True)
     while any(died.values()):
         changes += 1
         record = site.allocate()
         if died["allocate"]:
             died["allocate"] = site.converges_until_killed(changes)
+            rows["allocate"] += site.row() if died["allocate"] else []
         site.becomes(record.id, State.ACTIVE)
         mine = site.mine(record.id)
         assert site.leases() == site.expected(mine)
         site.ironic.deploy(red.manager, mine[0])
         site.release(record.id, force=True)
         died["release"] = site.converges_until_killed(changes)
+        rows["release"] += site.row() if died["release"] else []
         site.becomes(record.id, State.RELEASED)
         assert site.leases() == site.expected()
         assert {site.ironic.node(host)["provision_state"] for host in mine} == {"available"}
     assert changes > 5, "fence, lease, undeploy and two nodes taken back are changes"
+    with_steps = ", cleaning steps" if steps else ""
+    crashes.tell(f"Without Nova: allocate two nodes{with_steps}", rows["allocate"])
+    crashes.tell(f"Without Nova: release by force, one deployed{with_steps}", rows["release"])
 
 
 def test_a_release_waits_for_its_owner(site, red):

@@ -21,7 +21,7 @@ from nova.scheduler import request_filter
 from laas_service.adapters.ironic_nodes import Cloud as IronicCloud
 from laas_service.adapters.ironic_nodes import Nodes
 from laas_service.adapters.nova import Cloud, NovaCompute
-from tests.nova import cloud
+from tests.nova import cloud, many
 from tests.servers.ironic import Ironic
 from tests.servers.keystone import Keystone
 from tests.story import site
@@ -60,9 +60,9 @@ class Nova(cloud.Nova):
             if not names:
                 manager.update_available_resource(inside)
                 return
-            manager.driver.get_available_nodes(refresh=True)
             for name in names:
                 node = self.ironic.node(name)["uuid"]
+                manager.driver.node_cache.pop(node, None)
                 manager._update_available_resource_for_node(inside, node)
 
     def boot(self, project: str, *, admin: bool = False, **options: Any) -> str | None:
@@ -71,13 +71,20 @@ class Nova(cloud.Nova):
         made = client.servers.create("server", cloud.IMAGE, flavor=NODE, nics="none", **options)
         if site.landed(self.admin, made.id) is None:
             return None
-        return self.nodes_of()[made.id]
+        return self.node_of(made.id)
 
-    def nodes_of(self) -> Mapping[str, str]:
-        """The names of the nodes with an instance in Ironic, by the id of the instance."""
-        path = "/v1/nodes?associated=true&fields=name,instance_uuid"
-        nodes = self.ironic.admin.get(path).json()["nodes"]
-        return {n["instance_uuid"]: n["name"] for n in nodes if n["instance_uuid"]}
+    def node_of(self, server: str) -> str:
+        """The name of the node with this server in Ironic."""
+        path = f"/v1/nodes?instance_uuid={server}&fields=name"
+        (node,) = self.ironic.admin.get(path).json()["nodes"]
+        return str(node["name"])
+
+    def copy_nodes(self, like: str, names: Collection[str]) -> None:
+        """Add copies of an available node to Ironic, Nova and placement."""
+        self.ironic.copy(like, names)
+        nodes = self.ironic.uuids()
+        many.write_nodes([nodes[name] for name in names], nodes[like])
+        self.refresh()
 
     def cleaned(self, names: Collection[str]) -> None:
         """Wait until nodes are available, and let nova-compute know."""
@@ -91,13 +98,17 @@ class Nova(cloud.Nova):
         *,
         beat: Callable[[str], None] = lambda action: None,
         page: int = 1000,
+        delete_servers: bool = False,
+        clear_lessees: bool = False,
         **more: Any,
     ) -> NovaCompute:
-        """A new adapter of the service, whose hosts may be nodes."""
+        """A new adapter of the service, whose hosts may be nodes; ``more`` are of ``Nodes``."""
         return NovaCompute(
             Cloud(self.admin, self.placement, beat),
             pool=cloud.POOL,
             sentinel=cloud.NOBODY,
+            delete_servers=delete_servers,
+            clear_lessees=clear_lessees,
             nodes=Nodes(IronicCloud(self.ironic.admin, beat, page=page), guids, **more),
         )
 
@@ -137,8 +148,12 @@ class Nova(cloud.Nova):
     def forget_nodes(self) -> None:
         """Undo what a test did: servers, aggregates, and nodes that are not available."""
         self.clear()
-        for node in self.ironic.admin.get("/v1/nodes?fields=name,lessee").json()["nodes"]:
-            self.ironic.patch(node["name"], lessee=None, instance_uuid=None)
+        path = "/v1/nodes?fields=name,lessee,instance_uuid,provision_state"
+        for node in self.ironic.admin.get(path).json()["nodes"]:
+            if node["lessee"] or node["instance_uuid"]:
+                self.ironic.patch(node["name"], lessee=None, instance_uuid=None)
+            elif node["provision_state"] == "available":
+                continue
             eventually(partial(self._is_clean, node["name"]), f"{node['name']} is clean")
         self.refresh()
 

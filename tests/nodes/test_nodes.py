@@ -139,7 +139,8 @@ def test_what_else_withholds_a_node(nova, compute):
     expected = {
         "n1": "in maintenance: bad DIMM",
         "n2": "not cleaned automatically (automated_clean is False)",
-        "n3": f"leased to project {BLUE}",
+        "n3": f"leased to project {BLUE}, which could deploy it past Nova; clear it "
+        "(openstack baremetal node unset n3 --lessee)",
         "n4": "",
     }
     assert {host: view.unfit for host, view in compute.look(NODES).items()} == expected
@@ -361,6 +362,88 @@ def test_nodes_are_powered_off_and_compared_with_the_record(nova):
         careful.hand_over(handover)
     nova.node_compute(firmware=[("bios", "2.1")]).hand_over(handover)
     ironic.set_firmware("n1", "bios", "2.0", "2.0")
+
+
+def test_nodes_run_cleaning_steps_before_they_leave_their_aggregate(nova):
+    """Also a node without a server; while it runs them, its owner starts none there."""
+    settings = [{"name": "sriov", "value": "off"}]
+    step = {"interface": "bios", "step": "apply_configuration", "args": {"settings": settings}}
+    careful = nova.node_compute(steps=[step])
+    careful.pool(NODES)
+    for allocation in ("a1", "a1", "a2"):
+        handover = Handover(allocation, RED, ("n1",))
+        careful.hand_over(handover)
+        assert "laas_cleaning" not in nova.ironic.node("n1")["properties"]
+        texts = taken_back(careful, handover)
+        assert texts[0].endswith(": n1 runs its cleaning steps")
+        assert [s["name"] for s in nova.ironic.admin.get("/v1/nodes/n1/bios").json()["bios"]]
+        assert nova.memberships("n1") == [{POOL}]
+        assert nova.ironic.node("n1")["provision_state"] == "available"
+    nova.refresh(["n1"])
+
+
+def test_a_release_by_force_deletes_servers_where_that_is_configured(nova, compute):
+    """Those of the allocation's project, on nodes and hypervisors; others are waited for."""
+    compute.pool([*NODES, *HYPERVISORS])
+    both = Handover("a1", RED, ("h1", "n1"))
+    compute.hand_over(both)
+    nova.scheduler_knows()
+    assert nova.boot(RED) == "n1"
+    assert on_hypervisor(nova, RED) == "h1"
+    compute.fence("a1")
+    with pytest.raises(HostsBusy, match=r"h1 runs .*n1 runs"):
+        compute.take_back(both, force=True)
+    deleting = nova.node_compute(delete_servers=True)
+    with pytest.raises(HostsBusy, match=r"h1 runs .*n1 runs"):
+        deleting.take_back(both)
+    assert len(nova.admin.servers.list(search_opts={"all_tenants": 1})) == 2
+
+    def gone():
+        try:
+            deleting.take_back(both, force=True)
+        except HostsBusy:
+            return False
+        return True
+
+    eventually(gone, "all servers are deleted")
+    assert nova.admin.servers.list(search_opts={"all_tenants": 1}) == []
+    assert nova.ironic.node("n1")["provision_state"] == "available"
+    assert nova.memberships("n1") == [{POOL}]
+
+
+def test_a_foreign_lessee_is_cleared_where_that_is_configured(nova, compute):
+    """Of free nodes and those of allocations, unless the lessee has deployed the node."""
+    compute.pool(NODES)
+    compute.hand_over(Handover("a1", RED, ("n1", "n2")))
+    nova.ironic.patch("n1", lessee=BLUE)
+    nova.ironic.patch("n2", lessee=RED)
+    nova.ironic.patch("n3", lessee=BLUE)
+    lessees = {name: nova.ironic.node(name)["lessee"] for name in NODES}
+    assert compute.look(NODES)["n1"].unfit.startswith(f"leased to project {BLUE}")
+    with compute.comparison():
+        compute.pool(NODES)
+    assert {name: nova.ironic.node(name)["lessee"] for name in NODES} == lessees
+    clearing = nova.node_compute(clear_lessees=True)
+    with clearing.comparison():
+        clearing.pool(NODES)
+    expected = {"n1": None, "n2": RED, "n3": None, "n4": None}
+    assert {name: nova.ironic.node(name)["lessee"] for name in NODES} == expected
+    assert {view.unfit for view in clearing.look(NODES).values()} == {""}
+
+
+def test_the_calls_of_a_hand_over_and_of_a_release(nova):
+    """By node: GUIDs, firmware and consumers, and two for its aggregates in placement."""
+    calls: list[str] = []
+    compute = nova.node_compute(beat=calls.append)
+    compute.pool(NODES)
+    spent = []
+    for hosts in (("n1",), ("n1", "n2", "n3", "n4")):
+        handover = Handover("a1", RED, hosts)
+        for act in (compute.hand_over, compute.take_back):
+            calls.clear()
+            act(handover)
+            spent.append(len(calls))
+    assert [after - before for before, after in zip(spent[:2], spent[2:], strict=True)] == [15, 9]
 
 
 def test_what_the_upgrade_check_asks(nova, compute):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -13,22 +14,26 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ironic_nodes import Cloud as IronicCloud
 from laas_service.adapters.ironic_nodes import Nodes
-from laas_service.adapters.nova import Cloud, NovaCompute
+from laas_service.adapters.nova import NODE, OWNER, Cloud, NovaCompute
+from laas_service.adapters.openstack_calls import Calls
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import AllocationRecord
 from laas_service.domain.allocation import NoFit
+from laas_service.domain.errors import HostsBusy
 from laas_service.wiring import Parts
+from tests import crashes
 from tests.nodes.conftest import HYPERVISORS, NODES
 from tests.nodes.test_nodes import BLUE, RED, on_hypervisor
 from tests.nova.cloud import NOBODY, POOL
 from tests.nova.test_holes import Service
+from tests.waiting import eventually
 
 HOSTS = [*HYPERVISORS, *NODES]
 
 
 class Killed(BaseException):
-    """The process is killed."""
+    """The process is killed; its text is the last change that it made."""
 
 
 class Mortal(Cloud):
@@ -40,9 +45,9 @@ class Mortal(Cloud):
 
     def _write(self, *args):
         answer = super()._write(*args)
-        self.left -= 1
+        self.left -= not isinstance(answer, str)  # a refusal changes nothing
         if self.left == 0:
-            raise Killed
+            raise Killed(crashes.change(args[0]))
         return answer
 
 
@@ -56,13 +61,16 @@ def test_killed_after_any_write(nova, compute):
     compute.pool(HOSTS)
     both = Handover("a1", RED, ("h1", "n1"))
     steps = {"hand over": True, "take back": True}
+    rows: dict[str, crashes.Rows] = {step: [] for step in steps}
     writes = 0
     while any(steps.values()):
         writes += 1
         for step, begins in steps.items():
             act = NovaCompute.hand_over if step == "hand over" else NovaCompute.take_back
             if begins:
-                steps[step] = dies(mortal(nova, writes), act, both)
+                last = dies(mortal(nova, writes), act, both)
+                steps[step] = last is not None
+                rows[step] += [[last, left(nova), crashes.DONE]] if last else []
                 nova.scheduler_knows()
                 assert nova.boot(BLUE) is None, (step, writes)
                 assert on_hypervisor(nova, BLUE) is None, (step, writes)
@@ -73,29 +81,104 @@ def test_killed_after_any_write(nova, compute):
             members = {POOL, "laas-a1"} if handed else {POOL}
             assert nova.memberships("n1", "n2") == [members, {POOL}]
     assert writes > 6, "aggregate, metadata, keys, member, host and touch are writes"
+    for step, told in rows.items():
+        crashes.tell(f"With Nova: {step} a hypervisor and a node", told)
+
+
+TIMES = {"record the cleaning steps of a node": 3}
+"""How often a release makes a change that it makes more than once."""
+
+
+def test_killed_after_each_change_of_a_release_by_force(nova, compute, monkeypatch):
+    """Servers are deleted, a node runs cleaning steps, and everything leaves the aggregate."""
+    settings = [{"name": "sriov", "value": "off"}]
+    step = {"interface": "bios", "step": "apply_configuration", "args": {"settings": settings}}
+    compute.pool(HOSTS)
+    both = Handover("a1", RED, ("h1", "n1"))
+    compute.hand_over(both)
+    nova.scheduler_knows()
+    assert nova.boot(RED) == "n1"
+    compute.fence("a1")
+    write = Calls._write
+    killed: Counter[str] = Counter()
+    rows: crashes.Rows = []
+
+    def mortal(self, action, *more):
+        answer = write(self, action, *more)
+        change = crashes.change(action)
+        if isinstance(answer, str) or killed[change] == TIMES.get(change, 1):
+            return answer
+        killed[change] += 1
+        raise Killed(change)
+
+    def ended():
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(Calls, "_write", mortal)
+                nova.node_compute(delete_servers=True, steps=[step]).take_back(both, force=True)
+        except HostsBusy:
+            return False
+        except Killed as last:
+            rows.append([str(last), left(nova), crashes.DONE])
+            nova.scheduler_knows()
+            assert nova.boot(BLUE) is None, rows
+            return False
+        return True
+
+    eventually(ended, lambda: str(rows))
+    assert nova.memberships(*NODES) == [{POOL}] * 4
+    assert nova.ironic.admin.get("/v1/nodes/n1/bios").json()["bios"], "the steps were run"
+    assert nova.admin.servers.list(search_opts={"all_tenants": 1}) == []
+    crashes.tell("With Nova: release by force, a server, cleaning steps", rows)
 
 
 def dies(compute, act, handover):
+    """The last change if the process was killed."""
     try:
         act(compute, handover)
-    except Killed:
-        return True
-    return False
+    except Killed as killed:
+        return str(killed)
+    return None
+
+
+def left(nova):
+    """The aggregate of the allocation, as Nova and placement have it."""
+    found = [a for a in nova.admin.aggregates.list() if a.name == "laas-a1"]
+    if not found:
+        return "no aggregate"
+    hosts, keys = found[0].hosts, found[0].metadata
+    hosts = [*hosts, *(value for key, value in keys.items() if key.startswith(NODE))]
+    members = [name for name in NODES if "laas-a1" in nova.memberships(name)[0]]
+    projects = {RED: "open to the project", NOBODY: "open to nobody", None: "names no project"}
+    return (
+        f"{projects[keys.get(OWNER)]}; in Nova: {' '.join(hosts) or 'nothing'}; in "
+        f"placement: {' '.join(members) or 'no node'}"
+    )
 
 
 def test_killed_while_nodes_join_the_pool(nova):
     writes, died = 0, True
+    rows: crashes.Rows = []
     while died:
         nova.forget_nodes()
         writes += 1
         try:
             mortal(nova, writes).pool(NODES)
             died = False
-        except Killed:
+        except Killed as killed:
+            rows.append([str(killed), pooled(nova), crashes.DONE])
             nova.node_compute().pool(NODES)
         assert nova.memberships(*NODES) == [{POOL}] * 4
         assert nova.node_compute().observed().pooled == {*NODES}
     assert writes > 6, "aggregate, metadata, keys, four members, and touch are writes"
+    crashes.tell("With Nova: four nodes join the pool", rows)
+
+
+def pooled(nova):
+    """The pool, as Nova and placement have it."""
+    in_nova = len(nova.node_compute().observed().pooled)
+    members = sum(POOL in found for found in nova.memberships(*NODES))
+    return f"nodes in Nova: {in_nova}, in placement: {members}"
 
 
 @pytest.fixture

@@ -68,8 +68,10 @@ host_ip = 127.0.0.1
 port = {port}
 [database]
 connection = sqlite:///{directory}/ironic.sqlite
+sqlite_synchronous = false
 [conductor]
 automated_clean = true
+sync_power_state_interval = 0
 automated_cleaning_step_source = hybrid
 automated_cleaning_runbook_from_node = true
 automated_cleaning_runbook_validate_traits = false
@@ -229,6 +231,18 @@ class Ironic:
     def node(self, name: str) -> dict[str, Any]:
         return dict(self.admin.get(f"/v1/nodes/{name}").json())
 
+    def uuids(self) -> dict[str, str]:
+        """The UUIDs of all nodes by name."""
+        found: dict[str, str] = {}
+        marker = ""
+        while True:
+            path = f"/v1/nodes?fields=name,uuid&limit=1000{marker}"
+            answer = self.admin.get(path).json()
+            found |= {node["name"]: node["uuid"] for node in answer["nodes"]}
+            if not answer.get("next"):
+                return found
+            marker = f"&marker={answer['nodes'][-1]['uuid']}"
+
     def copy(self, name: str, copies: Collection[str]) -> None:
         """Write copies of an available node into Ironic's database; thousands take a second."""
         with sqlite3.connect(self._directory / "ironic.sqlite", timeout=60) as rows:
@@ -257,6 +271,15 @@ class Ironic:
                 f"INSERT OR REPLACE INTO firmware_information ({columns}) "
                 "VALUES (?, ?, ?, ?, '1.0', CURRENT_TIMESTAMP)",
                 (id, component, first, now),
+            )
+
+    def set_bios(self, name: str, setting: str, value: str) -> None:
+        """Write a setting of a node's BIOS, as its tenant may from the operating system."""
+        with sqlite3.connect(self._directory / "ironic.sqlite", timeout=60) as rows:
+            (id,) = rows.execute("SELECT id FROM nodes WHERE name = ?", (name,)).fetchone()
+            rows.execute(
+                "UPDATE bios_settings SET value = ? WHERE node_id = ? AND name = ?",
+                (value, id, setting),
             )
 
     def patch(self, name: str, client: Adapter | None = None, **fields: Any) -> int:
