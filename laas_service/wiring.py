@@ -58,7 +58,7 @@ from laas_service.app.quotas import Quotas
 from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.room_planner import Permission
-from laas_service.app.use_cases import UseCases
+from laas_service.app.use_cases import UseCases, in_background
 from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
 from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
@@ -664,6 +664,7 @@ class Parts:
             new_id=lambda: str(uuid.uuid4()),
             registry=self._agent_registry(wake),
             projects=self.projects,
+            ahead=in_background,
         )
         self._use_cases.append(made)
         return made

@@ -270,8 +270,8 @@ class _Sharing(Strict):
 
 class _Demand(Strict):
     slots: Natural
-    bandwidth: StrictFloat
-    deviation: StrictFloat
+    bandwidth: StrictFloat | list[StrictFloat]
+    deviation: StrictFloat | list[StrictFloat]
 
 
 _Promises = list[tuple[Natural, Natural, Natural, Natural]]
@@ -373,12 +373,24 @@ def sharing_from(document: object) -> Sharing:
 def demand_document(demand: SlotDemand) -> dict[str, Any]:
     """A demand for slots as a document; ``demand_from`` is the inverse."""
     document = demand._asdict()
-    return document | {name: float(document[name]) for name in ("bandwidth", "deviation")}
+    for name in ("bandwidth", "deviation"):
+        amount = document[name]
+        each = isinstance(amount, tuple)
+        document[name] = [float(one) for one in amount] if each else float(amount)
+    return document
 
 
 def demand_from(document: object) -> SlotDemand:
     """A demand for slots. Raises: InvalidInput, if it is no such document."""
-    return SlotDemand(**validated(_Demand, "demand", document).model_dump())
+    return _demand(validated(_Demand, "demand", document))
+
+
+def _demand(read: _Demand) -> SlotDemand:
+    bandwidth, deviation = (
+        tuple(amount) if isinstance(amount, list) else amount
+        for amount in (read.bandwidth, read.deviation)
+    )
+    return SlotDemand(read.slots, bandwidth, deviation)
 
 
 def _slots_document(slots: Slots) -> dict[str, Any]:
@@ -395,7 +407,7 @@ def _slots_document(slots: Slots) -> dict[str, Any]:
 
 def _slots(read: _Slots) -> Slots:
     return Slots(
-        SlotDemand(**read.demand.model_dump()),
+        _demand(read.demand),
         tuple((host, tuple(units)) for host, units in read.units),
         tuple(map(Promise._make, read.promised)),
         tuple(read.moves),

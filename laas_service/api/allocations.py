@@ -17,7 +17,7 @@ from laas_service.app.requests import (
     ResizeRequest,
     SlotsRequest,
 )
-from laas_service.domain.allocation import NoFit, SlotDemand
+from laas_service.domain.allocation import Amounts, NoFit, SlotDemand
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
@@ -129,9 +129,14 @@ HOST_FIELDS = (
 
 
 def _demand(body: schemas.NewAllocation) -> SlotDemand | None:
-    if body.slots is None or body.bandwidth is None:
+    bandwidth, deviation = _amounts(body.bandwidth), _amounts(body.deviation)
+    if body.slots is None or bandwidth is None:
         return None
-    return SlotDemand(body.slots, body.bandwidth, body.deviation or 0.0)
+    return SlotDemand(body.slots, bandwidth, deviation or 0.0)
+
+
+def _amounts(given: float | list[float] | None) -> Amounts | None:
+    return tuple(given) if isinstance(given, list) else given
 
 
 def show(call: Call, allocation_id: str) -> Answer:
@@ -223,7 +228,8 @@ def _change_slots(
         if (value := getattr(body, field)) is not None:
             raise InvalidInput(field, str(value), "change it in a request without slots")
     call.require(policies.RESIZE)
-    asked = SlotsRequest(slots=body.slots, bandwidth=body.bandwidth, deviation=body.deviation)
+    bandwidth, deviation = _amounts(body.bandwidth), _amounts(body.deviation)
+    asked = SlotsRequest(slots=body.slots, bandwidth=bandwidth, deviation=deviation)
     use_cases = call.allocations
     if body.dry_run:
         proposal = use_cases.propose_slots(call.caller, allocation_id, asked, versions)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from laas_service.api.microversions import NEWEST, OLDEST, UnknownVersion
-from laas_service.api.schemas import ByMoving, Degraded, FieldError, Problem, Room
+from laas_service.api.schemas import ByMoving, Degraded, FieldError, Problem, Room, requests
 from laas_service.app.records import FabricRecord
 from laas_service.domain import errors
 from laas_service.domain.allocation import NoFit
@@ -18,6 +18,9 @@ from laas_service.domain.faults import degradation
 
 ECHO = 200
 """Characters of a wrong value that are repeated to the caller."""
+
+FORMS = (requests.NUMBER, requests.LIST)
+"""Parts of a place in a body that are no names of fields."""
 
 MANY = 100
 """Bad fields that are named to the caller."""
@@ -126,7 +129,7 @@ def _field(item: Any) -> FieldError:
     """One error of the validator as a field, its value and the problem."""
     known = item["type"] not in ("missing", "json_invalid", "model_type")
     return FieldError(
-        field=".".join(str(part) for part in item["loc"]) or "body",
+        field=".".join(str(part) for part in item["loc"] if part not in FORMS) or "body",
         value=_echo(item["input"]) if known else None,
         detail=item["msg"],
     )

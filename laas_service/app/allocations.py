@@ -194,6 +194,9 @@ class Allocations:
         if isinstance(answer, NoFit):
             effort = RequestBudget(min(BRIEF, budget.left))
             return self._explained(caller, request, answer, budget, effort, server_limit)
+        if answer.sharing is not None and answer.state is not State.QUEUED:
+            fabric, id = answer.fabric, answer.id
+            self._slots.prepare(lambda: self._store.ledger(fabric)[0].ledger(id))
         self._wake()
         return answer
 
@@ -741,13 +744,14 @@ class Allocations:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
         if asked.duration is not None and not 0 < asked.duration <= LONGEST:
             raise InvalidInput("duration", asked.duration, f"give 1 to {LONGEST} seconds")
-        fabric, parent = asked.fabric, asked.parent
+        parent = asked.parent
         if asked.slots is not None:
             part = self._lookup.part(caller, asked)
             fabric, parent = part.fabric, part.id
         elif asked.parent is not None:
-            fabric = self._lookup.container(caller, asked.parent, fabric).fabric
-        fabric = self._lookup.fabric(fabric)
+            fabric = self._lookup.container(caller, asked.parent, asked.fabric).fabric
+        else:
+            fabric = self._lookup.fabric(asked.fabric)
         if asked.sharing is not None and self._store.fabric(fabric).topology.rails > 1:
             raise InvalidInput("sharing", "...", f"hosts of {fabric} have more than one rail")
         project = self._lookup.project(caller, asked.project_id)
@@ -855,10 +859,16 @@ def _check_demand(demand: SlotDemand) -> None:
     """Raises: InvalidInput."""
     if demand.slots < 1:
         raise InvalidInput("slots", demand.slots, "ask for at least 1 slot")
-    if not 0 < demand.bandwidth < math.inf:
-        raise InvalidInput("bandwidth", demand.bandwidth, "give Gb/s above 0 for each slot")
-    if not 0 <= demand.deviation < math.inf:
-        raise InvalidInput("deviation", demand.deviation, "give Gb/s, 0 or more")
+    for field in ("bandwidth", "deviation"):
+        amounts = getattr(demand, field)
+        if isinstance(amounts, tuple) and len(amounts) != demand.slots:
+            fix = f"give one number, or one for each of {demand.slots} slots"
+            raise InvalidInput(field, f"{len(amounts)} numbers", fix)
+    for bandwidth, deviation in demand.each:
+        if not 0 < bandwidth < math.inf:
+            raise InvalidInput("bandwidth", bandwidth, "give Gb/s above 0 for each slot")
+        if not 0 <= deviation < math.inf:
+            raise InvalidInput("deviation", deviation, "give Gb/s, 0 or more")
 
 
 def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:

@@ -396,7 +396,8 @@ def gives_up(old: Allocation, new: Allocation) -> bool:
     if gives_up_slots(old, new):
         return True
     had, has = old.slots.demand, new.slots.demand
-    less = has.bandwidth < had.bandwidth or has.deviation < had.deviation
+    both = zip(had.each, has.each, strict=False)
+    less = any(now < was for pair in both for was, now in zip(*pair, strict=True))
     return less and has.slots == had.slots and not asks_more(old, new)
 
 
@@ -412,8 +413,8 @@ def asks_more(old: Allocation, new: Allocation) -> bool:
     """Whether each virtual machine is promised more in the new place."""
     assert old.slots is not None
     assert new.slots is not None
-    had, has = old.slots.demand, new.slots.demand
-    return has.bandwidth > had.bandwidth or has.deviation > had.deviation
+    both = zip(old.slots.demand.each, new.slots.demand.each, strict=False)
+    return any(now > was for pair in both for was, now in zip(*pair, strict=True))
 
 
 def _changes_hosts(change: Change) -> bool:
@@ -912,7 +913,7 @@ def slot_change_reason(old: Allocation, new: Allocation, named: Sequence[str], u
     assert old.slots is not None
     assert new.slots is not None
     was, now = old.slots.demand, new.slots.demand
-    told = f"{was.slots} slots of {was.bandwidth:g} Gb/s to {now.slots} of {now.bandwidth:g} Gb/s"
+    told = f"{was.slots} slots of {was.range} to {now.slots} of {now.range}"
     return f"{told} asked for by {user}: {listed(named) if named else 'nothing moves'}"
 
 

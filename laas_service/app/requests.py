@@ -19,7 +19,7 @@ from laas_service.app.records import (
     Source,
 )
 from laas_service.domain.admission.queue import Discipline
-from laas_service.domain.allocation import Allocation, NoFit, Sharing, SlotDemand
+from laas_service.domain.allocation import Allocation, Amounts, NoFit, Sharing, SlotDemand
 from laas_service.domain.compute_hosts import Cause
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.faults.counters import Findings
@@ -127,13 +127,15 @@ class SlotsRequest:
     """A request for other slots of an allocation; None leaves a value as it is."""
 
     slots: int | None = None
-    bandwidth: float | None = None
-    deviation: float | None = None
+    bandwidth: Amounts | None = None
+    deviation: Amounts | None = None
 
     def demand(self, present: SlotDemand) -> SlotDemand:
-        """The demand with these values."""
+        """The demand with these values; a list alone says how many slots, too."""
+        lengths = [len(x) for x in (self.bandwidth, self.deviation) if isinstance(x, tuple)]
+        slots = self.slots if self.slots is not None else next(iter(lengths), present.slots)
         return SlotDemand(
-            present.slots if self.slots is None else self.slots,
+            slots,
             present.bandwidth if self.bandwidth is None else self.bandwidth,
             present.deviation if self.deviation is None else self.deviation,
         )

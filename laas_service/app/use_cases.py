@@ -2,8 +2,11 @@
 
 """All use cases of one process, and how they are composed."""
 
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from laas_service.app.admission_queue import AdmissionQueue
@@ -22,11 +25,29 @@ from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.errors import Conflict
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 NO_PROJECTS = NoProjects()
+
+PAUSE = 0.01
+"""Seconds after each step in the background, for requests."""
+
+
+READ_AHEAD = "laas-read-ahead"
+"""Name of threads that read ahead."""
+
+
+def in_background(steps: Iterator[None]) -> None:
+    """Take the steps in a thread of its own."""
+
+    def run() -> None:
+        for _ in steps:
+            time.sleep(PAUSE)
+
+    threading.Thread(target=run, name=READ_AHEAD, daemon=True).start()
 
 
 class UseCaseStore(AllocationStore, FabricStore, MapStore, QueueRooms, QuotaReader, Protocol):
@@ -38,7 +59,8 @@ class UseCases:
 
     ``subnet_managers`` are by name. ``wake`` wakes a worker; if it is lost, the worker acts one
     poll interval later. ``new_id`` gives a fresh allocation id. ``registry`` is None where no
-    agents reach OpenSM. ``projects`` looks up the projects that administrators name.
+    agents reach OpenSM. ``projects`` looks up the projects that administrators name. ``ahead``
+    takes the steps of what is read ahead of requests; by default nothing is.
 
     Raises:
         InvalidInput: the default policy is not offered.
@@ -57,9 +79,10 @@ class UseCases:
         new_id: Callable[[], str],
         registry: AgentRegistry | None = None,
         projects: Projects = NO_PROJECTS,
+        ahead: Callable[[Iterator[None]], None] = lambda steps: None,
     ) -> None:
         self._policies = {name: BudgetedPolicy(p) for name, p in offer.policies.items()}
-        self._registry = registry
+        self._registry, self._store = registry, store
         lookup = Lookup(
             store,
             self._policies,
@@ -67,7 +90,7 @@ class UseCases:
             default_fabric=offer.default_fabric,
             contention_free=offer.contention_free,
         )
-        slots = SharedSlots()
+        slots = self._slots = SharedSlots(ahead)
         everything: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
         everything[slots.name] = slots
         self._queue = AdmissionQueue(
@@ -121,6 +144,16 @@ class UseCases:
                 "agents are not used here; set [opensm] reached_by = agent, or [ufm] agent"
             )
         return self._registry
+
+    def prepare(self) -> None:
+        """Read ahead of requests what those for slots of shared hosts need."""
+        for fabric in self._store.fabrics():
+            ledger, _ = self._store.ledger(fabric.id)
+            for id in ledger.inside:
+                self._slots.prepare(partial(self._inside, fabric.id, id))
+
+    def _inside(self, fabric_id: str, id: str) -> LedgerView:
+        return self._store.ledger(fabric_id)[0].ledger(id)
 
     def reload(
         self, discipline: Discipline, limits: Limits, unmoved: frozenset[str] = frozenset()

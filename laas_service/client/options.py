@@ -115,13 +115,25 @@ CONSENT = (
     argument("--move-cost", type=float, metavar="COST", help="what each moved host costs"),
 )
 
+
+def amounts(text: str) -> float | list[float]:
+    """A number, or numbers with commas between them."""
+    numbers = [float(number) for number in text.split(",")]
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
 SLOTS = (
     argument("--slots", type=int, help="number of virtual machines on shared hosts"),
-    argument("--bandwidth", type=float, metavar="GBPS", help="of each virtual machine, in Gb/s"),
+    argument(
+        "--bandwidth",
+        type=amounts,
+        metavar="GBPS[,GBPS...]",
+        help="of each virtual machine, in Gb/s; a list has a number for each",
+    ),
     argument(
         "--deviation",
-        type=float,
-        metavar="GBPS",
+        type=amounts,
+        metavar="GBPS[,GBPS...]",
         help="standard deviation of the demand, of which the bandwidth is the mean",
     ),
 )

@@ -159,12 +159,14 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None)
     if conf.all_in_one:
         parts.upgrade_database()
     wake = parts.worker.wake if conf.all_in_one else parts.waker
-    app = application(conf, parts.use_cases(wake))
+    use_cases = parts.use_cases(wake)
+    app = application(conf, use_cases)
     collect_between_requests(app, parts.collector)
     parts.store.check()
     warn(conf, parts)
     for fabric in parts.store.fabrics():  # slow for a large fabric, so before the first request
         parts.store.ledger(fabric.id)
+    use_cases.prepare()
     parts.collector.settle()
     sys.setswitchinterval(SWITCH)
     server = http_server(app, conf)

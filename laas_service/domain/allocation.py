@@ -56,8 +56,12 @@ class Sharing(NamedTuple):
     """Whether other projects than the owner's may have slots."""
 
 
+Amounts = float | tuple[float, ...]
+"""In Gb/s: of each virtual machine, or of one after the other."""
+
+
 class SlotDemand(NamedTuple):
-    """Virtual machines with the same demand for bandwidth; source: SVC's <N, mu, sigma>.
+    """Virtual machines with demands for bandwidth; source: SVC's <N, mu, sigma>, and <N, (..)>.
 
     Each sends and receives at most ``bandwidth``, for certain if ``deviation`` is 0. Otherwise
     its demand is a normal variable of this mean and standard deviation, cut off at 0.
@@ -65,10 +69,30 @@ class SlotDemand(NamedTuple):
 
     slots: int
     """At least 1."""
-    bandwidth: float
-    """In Gb/s, above 0."""
-    deviation: float = 0.0
-    """In Gb/s."""
+    bandwidth: Amounts
+    """Above 0."""
+    deviation: Amounts = 0.0
+
+    @property
+    def alike(self) -> bool:
+        """Whether one amount stands for all virtual machines."""
+        return not isinstance(self.bandwidth, tuple) and not isinstance(self.deviation, tuple)
+
+    @property
+    def each(self) -> list[tuple[float, float]]:
+        """(bandwidth, deviation) of each virtual machine."""
+        amounts = (self.bandwidth, self.deviation)
+        means, deviations = (
+            amount if isinstance(amount, tuple) else (amount,) * self.slots for amount in amounts
+        )
+        return list(zip(means, deviations, strict=True))
+
+    @property
+    def range(self) -> str:
+        """The bandwidths, for people."""
+        amounts = self.bandwidth if isinstance(self.bandwidth, tuple) else (self.bandwidth,)
+        low, high = min(amounts), max(amounts)
+        return f"{low:g} Gb/s" if low == high else f"{low:g} to {high:g} Gb/s"
 
 
 class Promise(NamedTuple):
@@ -111,10 +135,11 @@ class Slots:
 
     def joined(self, other: Slots) -> Slots:
         """What is held while virtual machines move between the two places; numbers mean nothing."""
-        counts, more = self.counts, other.counts
+        old, new = dict(self.units), dict(other.units)
+        alike = self.demand.alike and other.demand.alike
         units = (
-            (host, tuple(range(max(counts.get(host, 0), more.get(host, 0)))))
-            for host in sorted(counts.keys() | more.keys())
+            (host, tuple(range(_most_units(old.get(host, ()), new.get(host, ()), alike=alike))))
+            for host in sorted(old.keys() | new.keys())
         )
         most: dict[int, Promise] = {}
         for promise in (*self.promised, *self.passing, *other.promised, *other.passing):
@@ -122,6 +147,11 @@ class Slots:
             most[promise.link] = Promise(*map(max, promise, known))
         promised = tuple(most[link] for link in sorted(most))
         return Slots(self.demand, tuple(units), promised)
+
+
+def _most_units(old: Sequence[int], new: Sequence[int], *, alike: bool) -> int:
+    """Virtual machines on a host while some move; only those that differ keep their numbers."""
+    return max(len(old), len(new)) if alike else len({*old, *new})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import threading
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from laas_service.app.lifecycle import State
+from laas_service.app.use_cases import READ_AHEAD
 from tests.bench.policies import RADIX
 from tests.bench.posting import Posting
 from tests.storm.journal import share, table
@@ -47,6 +49,9 @@ class Sharing:
         )
         made: Any = answer.json
         self._store.transition(self._store.allocation(made["id"]), State.ACTIVE, "bench")
+        while reading := [x for x in threading.enumerate() if x.name == READ_AHEAD]:
+            reading[0].join()
+        self.post()  # makes the site of hosts that are not empty, from the same tables
 
     def size(self) -> int:
         return 1 + int(self._rng.expovariate(1 / MEAN))

@@ -33,7 +33,7 @@ from laas_service.app.requests import AllocationRequest, ServicePolicy, SlotsReq
 from laas_service.app.use_cases import UseCases
 from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.queue import Discipline
-from laas_service.domain.allocation import Sharing, SlotDemand
+from laas_service.domain.allocation import Amounts, Sharing, SlotDemand
 from laas_service.domain.errors import Conflict, InvalidInput
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.fabric_tables import forwarding_tables
@@ -64,6 +64,11 @@ STEPS = st.tuples(
     st.integers(0, 8),
 )
 """What happens, a choice, and at which commit the process dies (0: at none)."""
+
+
+def different(slots: int, choice: int) -> tuple[float, ...]:
+    """A list of demands."""
+    return tuple((0.25, 0.5, 2.0)[(choice + unit) % 3] for unit in range(slots))
 
 
 class Killed(BaseException):
@@ -148,9 +153,10 @@ class Site:
         parts = [record.id for record in self.live() if record.sharing is not None]
         if not parts:
             return
-        demand = SlotDemand(
-            1 + choice % 7, (0.5, 1.0, 3.0)[choice // 7 % 3], (0.0, 0.0, 0.4)[choice // 21 % 3]
-        )
+        slots, deviation = 1 + choice % 7, (0.0, 0.0, 0.4)[choice // 21 % 3]
+        demand = SlotDemand(slots, (0.5, 1.0, 3.0)[choice // 7 % 3], deviation)
+        if choice % 5 == 0:
+            demand = demand._replace(bandwidth=different(slots, choice))
         parent, wait = parts[choice // 63 % len(parts)], choice % 4 == 0
         self.ask(AllocationRequest(name="share", hosts=0, slots=demand, parent=parent, wait=wait))
 
@@ -158,7 +164,9 @@ class Site:
         held = [record for record in self.live() if record.slots is not None]
         if held:
             slots = (None, 1 + choice // 4 % 9)[choice % 2]
-            bandwidth = (None, 0.3, 1.5, 4.0)[choice // 8 % 4]
+            bandwidth: Amounts | None = (None, 0.3, 1.5, 4.0)[choice // 8 % 4]
+            if slots is not None and choice % 3 == 0:
+                bandwidth = different(slots, choice)
             asked = SlotsRequest(slots=slots, bandwidth=bandwidth)
             self.allocations.change_slots(OPERATOR, held[choice % len(held)].id, asked)
 
@@ -251,7 +259,8 @@ def test_histories_reach_what_they_are_about(empty_database, tmp_path):
         reached |= {"queued"} if any(r.state is State.QUEUED for r in live) else set()
         reached |= {"moving"} if any(r.change and r.slots for r in live) else set()
         reached |= {"stochastic"} if any(r.slots and r.slots.deviation for r in live) else set()
-        if len(reached) == 4:
+        reached |= {"list"} if any(r.slots and not r.slots.alike for r in live) else set()
+        if len(reached) == 5:
             break
     else:
         raise AssertionError(f"only {reached}")

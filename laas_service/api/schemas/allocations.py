@@ -168,8 +168,12 @@ class SlotsShown(Schema):
     """Slots of shared hosts."""
 
     slots: Annotated[int | None, Field(description="Virtual machines; null: class owned.")]
-    bandwidth: Annotated[float | None, Field(description="Gb/s of each.")]
-    deviation: Annotated[float | None, Field(description="Gb/s; 0: promised for certain.")]
+    bandwidth: Annotated[
+        float | list[float] | None, Field(description="Gb/s of all, or of one after the other.")
+    ]
+    deviation: Annotated[
+        float | list[float] | None, Field(description="Gb/s; 0: promised for certain.")
+    ]
     enforcement: Annotated[
         Literal[
             "accounted, not enforced",

@@ -5,7 +5,7 @@
 import enum
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator
 
 from laas_service.api.schemas.base import (
     AT_ONCE,
@@ -264,7 +264,7 @@ Bandwidth = Annotated[
         gt=0,
         le=1_000_000,
         allow_inf_nan=False,
-        description="Gb/s that each virtual machine may send, and as many receive.",
+        description="Gb/s that a virtual machine may send, and as many receive.",
     ),
 ]
 Deviation = Annotated[
@@ -273,8 +273,32 @@ Deviation = Annotated[
         ge=0,
         le=1_000_000,
         allow_inf_nan=False,
-        description="Standard deviation of the demand in Gb/s, of which `bandwidth` is the mean; "
-        "0: `bandwidth` is promised for certain.",
+        description="Gb/s; 0: `bandwidth` is promised for certain.",
+    ),
+]
+NUMBER, LIST = "as number", "as list"
+"""Which of two forms a field has; errors of the validator name it behind the field."""
+
+
+def _form(value: object) -> str:
+    return LIST if isinstance(value, list | tuple) else NUMBER
+
+
+Bandwidths = Annotated[
+    Annotated[Bandwidth, Tag(NUMBER)]
+    | Annotated[list[Bandwidth], Field(min_length=1, max_length=4096), Tag(LIST)],
+    Discriminator(_form),
+    Field(
+        description="Of class shared, which needs it. A list has a number for each virtual machine."
+    ),
+]
+Deviations = Annotated[
+    Annotated[Deviation, Tag(NUMBER)]
+    | Annotated[list[Deviation], Field(min_length=1, max_length=4096), Tag(LIST)],
+    Discriminator(_form),
+    Field(
+        description="Standard deviation of demands of which `bandwidth` is the mean. A list has a "
+        "number for each virtual machine."
     ),
 ]
 Risk = Annotated[
@@ -317,8 +341,8 @@ class NewAllocation(Body):
     slots: Annotated[SlotCount | None, Field(description="Of class shared, in place of hosts.")] = (
         None
     )
-    bandwidth: Annotated[Bandwidth | None, Field(description="Needed for class shared.")] = None
-    deviation: Deviation | None = None
+    bandwidth: Bandwidths | None = None
+    deviation: Deviations | None = None
     risk: Annotated[Risk | None, Field(description="The highest that is accepted.")] = None
     sharing: Annotated[
         Sharing | None, Field(description="Share its hosts with allocations inside.")
@@ -361,8 +385,8 @@ class NewAllocation(Body):
 class AllocationChange(Body):
     name: Annotated[Name | None, Field(description="The new name.")] = None
     slots: Annotated[SlotCount | None, Field(description="The new number, of class shared.")] = None
-    bandwidth: Bandwidth | None = None
-    deviation: Deviation | None = None
+    bandwidth: Bandwidths | None = None
+    deviation: Deviations | None = None
     hosts: Annotated[
         Hosts | None,
         Field(description="The new size. While it changes, the old size turns the change back."),

@@ -103,7 +103,7 @@ class LimitKeeper:
         found: list[Limited] = []
 
         def act() -> None:
-            found.append(limits.limit(record.id, record.project_id, demand.bandwidth, servers))
+            found.append(limits.limit(record.id, record.project_id, demand.each[0][0], servers))
 
         self._effect("limit", act)
         return found[0]
@@ -127,4 +127,5 @@ class LimitKeeper:
 
 
 def _is_limited(demand: SlotDemand) -> bool:
-    return demand.deviation == 0
+    """Whether all servers have the same certain demand; which one has which is not known."""
+    return demand.alike and demand.deviation == 0

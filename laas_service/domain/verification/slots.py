@@ -12,9 +12,10 @@ over the cabling. Nothing of ``virtual_clusters`` is used.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from statistics import NormalDist
 
-from laas_service.domain.allocation import Allocation, Promise, SlotDemand, Slots
+from laas_service.domain.allocation import Allocation, Promise, Slots
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology, link_name
 from laas_service.domain.verification.wires import Wires
@@ -116,29 +117,67 @@ def _of_tables(
                     if cable.link is not None:
                         number = 2 * topology.tree.link_id(cable.link) + (not up)
                         pairs[number].append((source, target))
-        loads = {link: most_traffic(counts, crossing) for link, crossing in pairs.items()}
         own = topology.tree.leaf_links + topology.tree.spine_links
-        for host, units in counts.items():
-            beyond = min(units, sum(counts.values()) - units)
-            loads |= {2 * (own + host): beyond, 2 * (own + host) + 1: beyond}
-        for link, load in sorted(loads.items()):
+        for host in counts if len(counts) > 1 else ():
+            pairs[2 * (own + host)] = [(host, other) for other in counts if other != host]
+            pairs[2 * (own + host) + 1] = [(other, host) for other in counts if other != host]
+        for link, crossing in sorted(pairs.items()):
             given = promised.get(link, Promise(link, 0, 0, 0))
-            if short := _short(place.demand, load, given):
+            if short := _short(place, crossing, given):
                 yield f"slots: {sharer.id} can put {short} on {_named(topology, link)}"
 
 
-def _short(demand: SlotDemand, load: int, given: Promise) -> str:
-    """What a load needs, if it is more than is given; else empty."""
-    mean, deviation = demand.bandwidth, demand.deviation
+def _short(place: Slots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
+    """What the demands of a place need on a link with these pairs, if it is more than given."""
+    if not place.demand.alike:
+        return _short_of_each(place, pairs, given)
+    load, mean = most_traffic(place.counts, pairs), place.demand.each[0][0]
+    deviation = place.demand.each[0][1]
     if not deviation:
         if load * mean * STEPS <= given.certain + 1e-6:
             return ""
         return f"{load * mean:g} Gb/s, and is promised {given.certain / STEPS:g},"
-    positive = mean * NORMAL.cdf(mean / deviation) + deviation * NORMAL.pdf(mean / deviation)
-    enough = load * positive * STEPS <= given.mean + 1e-6
+    enough = load * _positive(mean, deviation) * STEPS <= given.mean + 1e-6
     if enough and load * deviation**2 * STEPS <= given.variance + 1e-6:
         return ""
     return f"{load} demands of {mean:g} +- {deviation:g} Gb/s, and is promised less,"
+
+
+def _positive(mean: float, deviation: float) -> float:
+    """The mean of a normal demand that is cut off at 0."""
+    if not deviation:
+        return mean
+    return mean * NORMAL.cdf(mean / deviation) + deviation * NORMAL.pdf(mean / deviation)
+
+
+def _short_of_each(place: Slots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
+    """As ``_short``, where demands differ: empty if what is given is enough for any cover.
+
+    A cover has the sender or the receiver of each pair. Of the senders outside it, it has all
+    receivers; senders with the same receivers are in it or outside it together.
+    """
+    amounts = {
+        host: [
+            sum(_positive(*place.demand.each[unit]) for unit in units),
+            sum(place.demand.each[unit][1] ** 2 for unit in units),
+        ]
+        for host, units in place.units
+    }
+    receivers: dict[int, set[int]] = defaultdict(set)
+    for source, target in pairs:
+        receivers[source].add(target)
+    groups: dict[frozenset[int], list[int]] = defaultdict(list)
+    for source, targets in receivers.items():
+        groups[frozenset(targets)].append(source)
+    for inside in product((True, False), repeat=len(groups)):
+        cover: set[int] = set()
+        for kept, (reached, senders) in zip(inside, groups.items(), strict=True):
+            cover |= set(senders) if kept else reached
+        mean, variance = (sum(amounts[host][i] for host in cover) for i in (0, 1))
+        enough = mean * STEPS <= given.certain + given.mean + 1e-6
+        if enough and variance * STEPS <= given.variance + 1e-6:
+            return ""
+    return f"demands of {len(receivers)} hosts, for which no cover is promised enough,"
 
 
 def most_traffic(counts: Mapping[int, int], pairs: Sequence[tuple[int, int]]) -> int:

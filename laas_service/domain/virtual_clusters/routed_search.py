@@ -44,6 +44,16 @@ STARTS, VISITS, CHUNK = 3, 150, 400
 they try in all; machines that one look at closed links sorts out."""
 
 
+@dataclass
+class Effort:
+    """What searches may still look at; several searches may share it."""
+
+    looks: int | None
+    """Embeddings of step 3; None: all."""
+    visits: int
+    """Machines of greedy fillings."""
+
+
 class Cost(NamedTuple):
     """What a plan costs; plans are compared by migrations first."""
 
@@ -80,7 +90,7 @@ def embed(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> Pl
     """
     if cluster.id in site.clusters:
         raise DoubleClaim(f"cluster {cluster.id!r} exists already; change it")
-    return _Search(site, cluster, budget).answer()
+    return _Search(site, cluster, Effort(budget, VISITS)).answer()
 
 
 def change(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> Placed | Refused:
@@ -91,20 +101,21 @@ def change(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> P
         InvalidInput: as ``embed``.
     """
     site.held(cluster.id)
-    return _Search(site, cluster, budget).answer()
+    return _Search(site, cluster, Effort(budget, VISITS)).answer()
 
 
 def largest(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> int:
     """The most units, up to the cluster's, for which a plan is found; 0 if there is none.
 
     The slots and links of a cluster that the site holds by this id count as free. Whatever fits
-    also fits with fewer units, so with ``budget`` None this is exact.
+    also fits with fewer units, so with ``budget`` None this is exact. All sizes that are tried
+    share the budget.
     """
-    low, high = 0, len(cluster.demands)
+    low, high, effort = 0, len(cluster.demands), Effort(budget, VISITS)
     while low < high:
         size = (low + high + 1) // 2
         part = Cluster(cluster.id, cluster.demands[:size])
-        if isinstance(_Search(site, part, budget).answer(), Placed):
+        if isinstance(_Search(site, part, effort).answer(), Placed):
             low = size
         else:
             high = size - 1
@@ -124,9 +135,9 @@ class _Offer:
 class _Search:
     """The search for one request; slots and links of the cluster itself count as free."""
 
-    def __init__(self, site: RoutedSite, cluster: Cluster, budget: int | None) -> None:
+    def __init__(self, site: RoutedSite, cluster: Cluster, effort: Effort) -> None:
         self.routes, self.tree, self.cluster = site.routes, site.tree, cluster
-        self.size, self.left = len(cluster.demands), budget
+        self.size, self.effort = len(cluster.demands), effort
         self.most = site.most(cluster)
         held = site.clusters.get(cluster.id)
         self.previous: Embedding = held.embedding if held else {}
@@ -142,7 +153,6 @@ class _Search:
         """By direction and link between switches."""
         self.blocked: Counter[int] = Counter()
         """How often a link stopped a filling."""
-        self.visits = VISITS
 
     def answer(self) -> Placed | Refused:
         """The cheapest plan found."""
@@ -182,18 +192,12 @@ class _Search:
     def _offer(self, joined: np.ufunc) -> _Offer:
         """The tree with the sums (``np.add``) or the least (``np.minimum``) of the uplinks."""
         limits = [self.ends]
-        for level in range(1, self.tree.top):
-            here = self.routes.level_of == level
-            both = []
-            for direction in self.uplinks:
-                start = 0 if joined is np.add else self.size
-                total = np.full(self.tree.vertices(level), start, dtype=np.int64)
-                joined.at(total, self.routes.vertex_of[here], direction[here])
-                both.append(total)
-            limit = np.minimum(*both)
-            if joined is np.minimum:
-                limit[~np.isin(np.arange(len(limit)), self.routes.vertex_of[here])] = 0
-            limits.append(np.minimum(limit, self.size))
+        for level, cut in self.routes.cuts.items():
+            limit = np.zeros(self.tree.vertices(level), dtype=np.int64)
+            if len(cut.links):
+                both = joined.reduceat(self.uplinks[:, cut.links], cut.starts, axis=1).min(axis=0)
+                limit[cut.vertices] = np.minimum(both, self.size)
+            limits.append(limit)
         return _Offer(self.tree, self.slots, limits, self.previous)
 
     def cost(self, counts: Counts) -> Cost:
@@ -252,12 +256,12 @@ class _Search:
             filling.add(machine, units)
         for chunk in np.split(order, range(CHUNK, len(order), CHUNK)):
             left = filling.open(chunk)
-            while left and self.visits and filling.placed < self.size:
-                self.visits -= 1
+            while left and self.effort.visits and filling.placed < self.size:
+                self.effort.visits -= 1
                 if filling.add(left.pop(), self.size):
                     continue
                 left = filling.open(np.array(left[::-1], dtype=np.int64))
-            if not self.visits or filling.placed == self.size:
+            if not self.effort.visits or filling.placed == self.size:
                 break
         self.blocked.update(filling.blocked)
         return filling.counts
@@ -309,10 +313,10 @@ class _Search:
 
     def _looked_at(self, counts: Counts) -> bool:
         """Whether a part of an embedding fits."""
-        if self.left is not None:
-            if not self.left:
+        if self.effort.looks is not None:
+            if not self.effort.looks:
                 raise LimitExceeded("the search has used up its budget")
-            self.left -= 1
+            self.effort.looks -= 1
         return self.fits(counts)
 
 

@@ -9,7 +9,8 @@ promised with a probability.
 A cluster with load F on a link (``worst_load``) and a certain bandwidth b for each unit promises
 F * b there. With normal demands d of mean mu and deviation sigma it promises the demands of the
 F units of a least cover: a normal variable of variance F * sigma**2, with F * E[max(d, 0)] as its
-mean. This is the side of the link with the smaller quantile, or less.
+mean. This is the side of the link with the smaller quantile, or less. Where the demands of a
+cluster differ, it promises the sum over the cover that needs least beside other clusters.
 
 Why this is safe. Let every unit send and receive at most max(d, 0), for its own draw of d. In
 every draw the traffic of a cluster on the link is at most the sum of max(d, 0) over any cover, by
@@ -26,7 +27,7 @@ keeps the probability that traffic exceeds the link at or below ``risk``: for no
 are cut off at 0, without an approximation, and for any choice of traffic within the draw.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -34,10 +35,20 @@ import numpy as np
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.virtual_clusters.routes import NO_LINK, NO_ROUTE, Routes
-from laas_service.domain.virtual_clusters.site import GRAIN, Cluster, Embedding, Numbers, Whole
-from laas_service.domain.virtual_clusters.worst_load import worst_loads
+from laas_service.domain.virtual_clusters.site import (
+    GRAIN,
+    Cluster,
+    Demand,
+    Embedding,
+    Numbers,
+    Whole,
+)
+from laas_service.domain.virtual_clusters.worst_load import crossing, worst_loads
 
 _STANDARD = NormalDist()
+
+NEAR = 1e-3
+"""Loads that are nearer than this to a whole number are tried in whole grains (``most``)."""
 
 
 class Unit(NamedTuple):
@@ -58,7 +69,14 @@ class Unit(NamedTuple):
             raise InvalidInput(
                 "cluster", cluster.id, "give at least one machine, and the same demand above 0"
             )
-        mean, variance = cluster.demands[0]
+        return cls.of_demand(cluster.id, cluster.demands[0])
+
+    @classmethod
+    def of_demand(cls, id: str, demand: Demand) -> "Unit":
+        """That of one machine of cluster ``id``. Raises: InvalidInput, for a mean not above 0."""
+        mean, variance = demand
+        if mean <= 0:
+            raise InvalidInput("cluster", id, "give each machine a demand above 0")
         if not variance:
             return cls(_grains(mean), 0, 0)
         sigma = variance**0.5
@@ -144,15 +162,17 @@ class RoutedSite:
         # F * each + chance(variance + F * unit.variance) <= room, the smaller root of a square
         chance = self._quantile**2 * GRAIN
         half = room * each + chance * unit.variance / 2
-        inner = half**2 - each**2 * (room**2 - chance * variance)
-        roots = np.floor((half - np.sqrt(np.maximum(inner, 0))) / each**2)
-        roots[room**2 < chance * variance] = 0
-        most: Whole = np.clip(np.where(room > 0, roots, 0), 0, size).astype(np.int64)
-        for step in (1, -1):  # rounding of the root
-            tried = np.clip(most + step if step == 1 else most, 0, size)
-            used = certain + mean + tried * each + self._chance(variance + tried * unit.variance)
-            fits = used <= capacity
-            most = np.where(fits, tried, most if step == 1 else np.maximum(most - 1, 0))
+        square = room**2 - chance * variance
+        roots = (half - np.sqrt(np.maximum(half**2 - each**2 * square, 0))) / each**2
+        roots[(square < 0) | (room <= 0)] = 0
+        np.clip(roots, 0, size, out=roots)
+        most: Whole = roots.astype(np.int64)
+        nearest = np.rint(roots)
+        (near,) = np.nonzero(np.abs(roots - nearest) < NEAR)
+        tried = nearest[near].astype(np.int64)
+        spread = self._chance(variance[near] + tried * unit.variance)
+        used = certain[near] + mean[near] + tried * each + spread
+        most[near] = np.where(used <= capacity[near], tried, np.maximum(tried - 1, 0))
         return most
 
     def _chance(self, variance: Whole) -> Whole:
@@ -173,17 +193,64 @@ class RoutedSite:
         for total, each in zip(sums, amounts, strict=True):
             total[links] += sign * each
 
-    def promised(self, cluster: Cluster, counts: Mapping[int, int]) -> Promised:
-        """What links promise a cluster with ``counts[machine]`` units; it may not fit.
+    def promised(self, cluster: Cluster, embedding: Embedding) -> Promised:
+        """What links promise a cluster, or a part of it, with this embedding; it may not fit.
 
         Raises:
-            InvalidInput: as ``Unit.of``.
+            InvalidInput: as ``Unit.of``, but the demands may differ.
         """
+        counts = {machine: len(units) for machine, units in embedding.items() if units}
+        if not cluster.homogeneous:
+            return self._promised_each(cluster, embedding, counts)
         found = worst_loads(self.routes, counts)
         links = np.fromiter(found.keys(), dtype=np.int64, count=len(found))
         loads = np.fromiter(found.values(), dtype=np.int64, count=len(found))
         certain, mean, variance = Unit.of(cluster)
         return Promised(links, (loads * certain, loads * mean, loads * variance))
+
+    def _promised_each(
+        self, cluster: Cluster, embedding: Embedding, counts: Mapping[int, int]
+    ) -> Promised:
+        """On each link, the demands of the units of that cover which needs least there.
+
+        The covers that are compared are all senders, all receivers, and, where not every sender
+        sends to every receiver, the cover with the least sum of means.
+        """
+        of_unit = np.array([Unit.of_demand(cluster.id, demand) for demand in cluster.demands])
+        cross = crossing(self.routes, counts)
+        machines = np.array(sorted(counts), dtype=np.int64)
+        on = np.array([of_unit[list(embedding[m])].sum(axis=0) for m in machines.tolist()])
+        _, leaf_of = np.unique(self.routes.leaf_of[machines], return_inverse=True)
+        below = np.zeros((len(cross.leaves), 3), dtype=np.int64)
+        np.add.at(below, leaf_of, on)
+        link, leaf, machine = cross.pairs
+        sends = np.zeros((len(cross.links), len(below)), dtype=bool)
+        receives = np.zeros((len(cross.links), len(on)), dtype=bool)
+        sends[link, leaf] = receives[link, machine] = True
+        covers = [sends @ below, receives @ on, sends @ below]
+        for position in np.nonzero(~cross.exact)[0].tolist():
+            senders, receivers = cross.cover(position, below[:, :2].sum(1), on[:, :2].sum(1))
+            covers[2][position] = below[senders].sum(axis=0) + on[receivers].sum(axis=0)
+        links = cross.links
+        if len(machines) > 1:  # the links of hosts: their own units, or all others
+            ends = self.routes.of_hosts + machines
+            links = np.concatenate([links, ends, ends + self.tree.machines])
+            others = on.sum(axis=0) - on
+            covers = [
+                np.concatenate([cover, side, side])
+                for cover, side in zip(covers, (on, others, on), strict=True)
+            ]
+        return self._least(cluster.id, links, covers)
+
+    def _least(self, id: str, links: Whole, covers: Sequence[Whole]) -> Promised:
+        """By link, the cover after which it needs least; ``covers`` have shape (links, 3)."""
+        certain, mean, variance = (sums[links] for sums in self._sums_without(id))
+        needed = [
+            certain + mean + cover[:, 0] + cover[:, 1] + self._chance(variance + cover[:, 2])
+            for cover in covers
+        ]
+        least = np.stack(covers)[np.argmin(needed, axis=0), np.arange(len(links))]
+        return Promised(links, (least[:, 0], least[:, 1], least[:, 2]))
 
     def overloaded(self, id: str, promised: Promised) -> Whole:
         """The links that do not take a promise beside those of all clusters but ``id``."""
@@ -221,7 +288,7 @@ class RoutedSite:
         """Claim slots, and promise bandwidth on all links that the cluster can load.
 
         Raises:
-            InvalidInput: as ``Unit.of``.
+            InvalidInput: as ``promised``.
             DoubleClaim: the id is taken, a slot or the bandwidth of a link is not free, or a
                 machine of the cluster does not have exactly one slot. Nothing has changed then.
         """
@@ -230,8 +297,7 @@ class RoutedSite:
             raise DoubleClaim(f"cluster {cluster.id!r}: exists already, or machines without a slot")
         if any(len(units) > self.free[machine] for machine, units in embedding.items()):
             raise DoubleClaim(f"cluster {cluster.id!r}: a slot is not free")
-        counts = {machine: len(units) for machine, units in embedding.items() if units}
-        held = Held(cluster, embedding, self.promised(cluster, counts))
+        held = Held(cluster, embedding, self.promised(cluster, embedding))
         for link in self.overloaded(cluster.id, held.promised).tolist():
             raise DoubleClaim(f"cluster {cluster.id!r}: {self.routes.name(link)} has no room")
         self.hold(held)

@@ -7,8 +7,9 @@ fabric that is set aside: by destination and static. Its hosts are the machines 
 engines for trees work on them. A link has one number for each direction.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,17 @@ NO_LINK, NO_ROUTE = 0, 1
 
 STEPS = 4
 """Most links between two leaves: two up, two down."""
+
+
+class Cut(NamedTuple):
+    """The links between switches above the vertices of a level."""
+
+    vertices: Whole
+    """Those with a link, ascending."""
+    links: Whole
+    """Places in ``Routes.links``, in order of the vertices."""
+    starts: Whole
+    """Where in ``links`` those of each vertex begin."""
 
 
 class Routes:
@@ -104,6 +116,17 @@ class Routes:
         return f"link {'to' if down else 'from'} host {self.host_of(machine)}"
 
     @cached_property
+    def cuts(self) -> dict[int, Cut]:
+        """By level of the tree: the links above its vertices."""
+        found = {}
+        for level in range(1, self.tree.top):
+            (links,) = np.nonzero(self.level_of == level)
+            links = links[np.argsort(self.vertex_of[links], kind="stable")]
+            vertices, starts = np.unique(self.vertex_of[links], return_index=True)
+            found[level] = Cut(vertices, links, starts)
+        return found
+
+    @cached_property
     def physical(self) -> NDArray[np.int64]:
         """By number of link: that of the link and direction in the fabric (``Promise.link``).
 
@@ -173,6 +196,12 @@ class Routes:
         groups = ((self.topology.leaves_of_group(g), g) for g in range(self.topology.groups))
         return [(leaves, g) for leaves, g in groups if leaves]
 
+    def read_ahead(self) -> Iterator[None]:
+        """Fill in all entries, one leaf at each step."""
+        for leaf in self._machines_of:
+            self._fill(np.array([leaf]))
+            yield
+
     def _fill(self, leaves: Whole) -> None:
         """Fill in the entries towards the machines of leaves, where they are missing.
 
@@ -180,7 +209,9 @@ class Routes:
         """
         for leaf in leaves[self._missing[leaves]].tolist():
             machines = self._machines_of[leaf]
-            for switch, out, working in self._partition.entries(leaf, len(machines)):
-                if working:
-                    self._out[machines, switch] = np.array(out) - NO_ROUTE
+            entries = self._partition.entries(leaf, len(machines))
+            working = [(switch, out) for switch, out, reached in entries if reached]
+            if working:
+                switches, ports = zip(*working, strict=True)
+                self._out[np.ix_(machines, switches)] = np.array(ports).T - NO_ROUTE
             self._missing[leaf] = False

@@ -7,9 +7,10 @@ the site catches up with the ledger, at the cost of what has changed since.
 """
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from operator import is_
 from typing import ClassVar
 
 import numpy as np
@@ -26,12 +27,12 @@ from laas_service.domain.allocation import (
 from laas_service.domain.errors import NotFound
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Link
-from laas_service.domain.virtual_clusters import routed_search
+from laas_service.domain.virtual_clusters import routed_mixed, routed_search
 from laas_service.domain.virtual_clusters.plan import Move, Plan
 from laas_service.domain.virtual_clusters.routed_search import Refused
 from laas_service.domain.virtual_clusters.routed_site import Held, Promised, RoutedSite
 from laas_service.domain.virtual_clusters.routes import Routes
-from laas_service.domain.virtual_clusters.site import Cluster
+from laas_service.domain.virtual_clusters.site import Cluster, Demand, Embedding
 
 NAME = "shared"
 """The policy that allocations of the class have."""
@@ -59,17 +60,40 @@ class _Kept:
 class SharedSlots:
     """Places virtual clusters on the hosts that the allocation of a ledger shares.
 
-    Safe to share between threads.
+    Safe to share between threads. ``ahead`` takes the steps that it is given when it has time. They
+    read the forwarding tables of shared hosts, which otherwise the first look at each leaf does.
     """
 
     name: ClassVar[str] = NAME
     isolating: ClassVar[bool] = False
     monotone: ClassVar[bool] = False
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: Callable[[Iterator[None]], None] = lambda steps: None) -> None:
+        self._ahead = ahead
         self._sites: dict[tuple[str, bool], _Kept] = {}
         """By the id of the allocation that shares its hosts, and whether nobody has a slot."""
         self._lock = threading.Lock()
+
+    def prepare(self, fabric: Callable[[], LedgerView]) -> None:
+        """Make ready, ahead of requests, what those for slots of a ledger need.
+
+        Nothing happens if nobody shares hosts there when the time has come.
+        """
+
+        def steps() -> Iterator[None]:
+            with suppress(NotFound), self._site(fabric()):
+                pass  # made, or caught up
+            yield
+
+        self._ahead(steps())
+
+    def _read_ahead(self, routes: Routes) -> Iterator[None]:
+        steps = routes.read_ahead()
+        while True:
+            with self._lock:
+                if next(steps, steps) is steps:
+                    return
+            yield
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         """Slots of least footprint that were found, or the binding host or link.
@@ -80,9 +104,11 @@ class SharedSlots:
         assert request.slots is not None
         with self._site(fabric) as site:
             cluster = _cluster(request.id, request.slots)
-            answer = routed_search.embed(site, cluster)
+            alike = request.slots.alike
+            embed = routed_search.embed if alike else routed_mixed.embed
+            answer = embed(site, cluster)
             if isinstance(answer, Refused):
-                return _refusal(site, cluster, answer)
+                return _refusal(site, cluster, answer, alike=alike)
             slots = _slots(site, request.slots, answer.plan)
         return Allocation(request.id, 0, NAME, (), parent=fabric.scope, slots=slots)
 
@@ -101,9 +127,11 @@ class SharedSlots:
             raise NotFound("slots of allocation", allocation.id)
         with self._site(fabric) as site:
             cluster = _cluster(allocation.id, demand)
-            answer = routed_search.change(site, cluster)
+            alike = demand.alike and allocation.slots.demand.alike
+            change = routed_search.change if alike else routed_mixed.change
+            answer = change(site, cluster)
             if isinstance(answer, Refused):
-                return _refusal(site, cluster, answer)
+                return _refusal(site, cluster, answer, alike=alike)
             slots = _slots(site, demand, answer.plan)
             if not answer.plan.moves:
                 return _with(allocation, slots)
@@ -142,13 +170,12 @@ class SharedSlots:
             kept = self._kept(fabric, part, failed, empty)
             if kept is None:
                 sharing = part.sharing
-                routes = (
-                    other.site.routes
-                    if other
-                    else Routes(
-                        fabric.topology, part, failed.intersection(part.links(fabric.topology))
-                    )
-                )
+                if other is None:
+                    lost = failed.intersection(part.links(fabric.topology))
+                    routes = Routes(fabric.topology, part, lost)
+                    self._ahead(self._read_ahead(routes))
+                else:
+                    routes = other.site.routes
                 site = RoutedSite(routes, sharing.slots, sharing.bandwidth, sharing.risk)
                 kept = self._sites[part.id, empty] = _Kept(part, failed, site)
             while len(self._sites) > SITES:
@@ -178,17 +205,17 @@ class SharedSlots:
 def _catch_up(kept: _Kept, fabric: LedgerView) -> None:
     """Hold what the owners of the ledger hold, and close hosts that are down or drained."""
     site, wanted = kept.site, fabric.allocations
-    for id, allocation in list(kept.held.items()):
-        present = wanted.get(id)
-        if present is not allocation and present != allocation:
-            site.release(id)
-            del kept.held[id]
-    if len(kept.held) != len(wanted):
-        for id, allocation in wanted.items():
-            if id not in kept.held:
-                held = _held(site.routes, allocation)
-                site.hold(_with_detours(site, held) if kept.detours else held)
-                kept.held[id] = allocation
+    same = map(is_, kept.held.values(), map(wanted.get, kept.held))
+    for id in [id for id, known in zip(kept.held, same, strict=True) if not known]:
+        if wanted.get(id) == kept.held[id]:
+            kept.held[id] = wanted[id]
+            continue
+        site.release(id)
+        del kept.held[id]
+    for id in [id for id in wanted if id not in kept.held] if len(kept.held) != len(wanted) else ():
+        held = _held(site.routes, wanted[id])
+        site.hold(_with_detours(site, held) if kept.detours else held)
+        kept.held[id] = wanted[id]
     down = fabric.failed_hosts | fabric.drained_hosts
     own = set(site.routes.hosts).intersection(down) if down else ()
     closed = [site.routes.machine_of(host) for host in sorted(own)]
@@ -205,7 +232,7 @@ def _held(routes: Routes, allocation: Allocation) -> Held:
 
 def _with_detours(site: RoutedSite, held: Held) -> Held:
     """What a cluster is promised, and what it can put on links now that others have failed."""
-    now = site.promised(held.cluster, held.counts)
+    now = site.promised(held.cluster, held.embedding)
     both = np.zeros((3, site.routes.count), dtype=np.int64)
     for links, amounts in (held.promised, now):
         both[:, links] = np.maximum(both[:, links], amounts)
@@ -222,7 +249,7 @@ def _promised(routes: Routes, promises: tuple[Promise, ...]) -> Promised:
 
 
 def _cluster(id: str, demand: SlotDemand) -> Cluster:
-    return Cluster.alike(id, demand.slots, demand.bandwidth, demand.deviation)
+    return Cluster(id, tuple(Demand(mean, deviation**2) for mean, deviation in demand.each))
 
 
 def _with(allocation: Allocation, slots: Slots) -> Allocation:
@@ -231,8 +258,7 @@ def _with(allocation: Allocation, slots: Slots) -> Allocation:
 
 def _slots(site: RoutedSite, demand: SlotDemand, plan: Plan) -> Slots:
     """The slots of a plan, and what links promise."""
-    counts = {machine: len(units) for machine, units in plan.embedding.items() if units}
-    promised = _promises(site, site.promised(plan.cluster, counts))
+    promised = _promises(site, site.promised(plan.cluster, plan.embedding))
     units = sorted((site.routes.host_of(m), on) for m, on in plan.embedding.items() if on)
     return Slots(demand, tuple(units), promised)
 
@@ -250,12 +276,12 @@ def _ordered(
 
     Tries them in turn, without steps back; if none fits, names the link that is in the way.
     """
-    counts = dict(site.held(cluster.id).counts)
+    embedding = site.held(cluster.id).embedding
     left, order, needed = list(plan.moves), list[Move](), dict[int, Promise]()
     while left:
         name = ""
         for move in left:
-            tried = _after(counts, move)
+            tried = _after(embedding, move)
             promised = site.promised(cluster, tried)
             over = site.overloaded(cluster.id, promised).tolist()
             if not over:
@@ -263,7 +289,7 @@ def _ordered(
             name = site.routes.name(over[0])
         else:
             return name
-        counts = tried
+        embedding = tried
         left.remove(move)
         order.append(move)
         for promise in _promises(site, promised):
@@ -272,17 +298,18 @@ def _ordered(
     return order, tuple(needed[link] for link in sorted(needed))
 
 
-def _after(counts: Mapping[int, int], move: Move) -> dict[int, int]:
-    """Units on each machine after a move."""
-    after = dict(counts)
-    after[move.source] -= 1
-    after[move.target] = after.get(move.target, 0) + 1
+def _after(embedding: Embedding, move: Move) -> Embedding:
+    """The units on each machine after a move."""
+    after = dict(embedding)
+    after[move.source] = tuple(unit for unit in after[move.source] if unit != move.unit)
+    after[move.target] = (*after.get(move.target, ()), move.unit)
     return {machine: units for machine, units in after.items() if units}
 
 
-def _refusal(site: RoutedSite, cluster: Cluster, refused: Refused) -> NoFit:
+def _refusal(site: RoutedSite, cluster: Cluster, refused: Refused, *, alike: bool) -> NoFit:
     """The refusal with the binding link, or the number of free slots, and what fits."""
-    most = routed_search.largest(site, cluster)
+    largest = routed_search.largest if alike else routed_mixed.largest
+    most = largest(site, cluster)
     held = site.clusters.get(cluster.id)
     free = int(np.delete(site.free, site.closed).sum())
     free += sum(held.counts.values()) if held is not None else 0

@@ -50,12 +50,24 @@ class Crossing(NamedTuple):
         """The load of the link at a position of ``links``."""
         if self.exact[position]:
             return int(self.bound[position])
+        return maximum_flow(self.leaves.tolist(), self.units.tolist(), self._joined(position))
+
+    def cover(self, position: int, leaves: Whole, machines: Whole) -> tuple[list[int], list[int]]:
+        """Leaves and machines, by position, whose demands add up to the worst load of a link.
+
+        ``leaves`` and ``machines`` are the demands of all.
+        """
+        cover = least_cover(leaves.tolist(), machines.tolist(), self._joined(position))
+        return sorted(cover[0]), sorted(cover[1])
+
+    def _joined(self, position: int) -> dict[int, list[int]]:
+        """Leaf -> the machines that its units reach over a link, by position."""
         link, leaf, machine = self.pairs
         here = link == position
         joined: dict[int, list[int]] = {}
         for a, b in zip(leaf[here].tolist(), machine[here].tolist(), strict=True):
             joined.setdefault(a, []).append(b)
-        return maximum_flow(self.leaves.tolist(), self.units.tolist(), joined)
+        return joined
 
     def loads(self) -> Whole:
         """By link: the load."""
@@ -98,13 +110,21 @@ def worst_loads(routes: Routes, counts: Mapping[int, int]) -> dict[int, int]:
 def maximum_flow(
     supply: Sequence[int], demand: Sequence[int], joined: Mapping[int, Sequence[int]]
 ) -> int:
-    """The maximum flow from suppliers to the demands that each is joined to.
+    """The maximum flow from suppliers to the demands that each is joined to."""
+    senders, receivers = least_cover(supply, demand, joined)
+    return sum(supply[a] for a in senders) + sum(demand[b] for b in receivers)
 
-    Augmenting paths; each saturates a supply or a demand, or empties an earlier flow.
+
+def least_cover(
+    supply: Sequence[int], demand: Sequence[int], joined: Mapping[int, Sequence[int]]
+) -> tuple[set[int], set[int]]:
+    """Suppliers and demands of which each joined pair has one, with the least sum of all.
+
+    That sum is the maximum flow. Augmenting paths; each saturates a supply or a demand, or empties
+    an earlier flow. In the end, the cover is what keeps flow from growing.
     """
     left, room = list(supply), list(demand)
     flow: dict[tuple[int, int], int] = {}
-    total = 0
     for start in joined:
         while left[start]:
             path = _augmenting(start, room, joined, flow)
@@ -118,8 +138,14 @@ def maximum_flow(
                 flow[pair] = flow.get(pair, 0) + sign * amount
             left[start] -= amount
             room[path[-1]] -= amount
-            total += amount
-    return total
+    waiting = [a for a in joined if left[a]]
+    reached: set[int] = set()
+    for a in waiting:
+        for b in joined[a]:
+            if b not in reached:
+                reached.add(b)
+                waiting += [x for x in joined if x not in waiting and flow.get((x, b), 0)]
+    return joined.keys() - set(waiting), reached
 
 
 def _augmenting(

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from laas_service.adapters.fabric_import.generator import Description, generate
+
 SLOTS = 4
 
 
@@ -163,9 +165,52 @@ def test_slots_are_of_an_allocation_that_shares_its_hosts(client, allocate, shar
     assert share(3, parent=second["id"]).json["parent"] == second["id"]
 
 
+def test_virtual_machines_may_differ(client, part, share):
+    """Those of 8 Gb/s have no room together on a host whose link has 10."""
+    listed = {"bandwidth": [8.0, 8.0, 0.5, 0.5, 0.5], "deviation": [0.0, 0.0, 0.1, 0.1, 0.1]}
+    made = share(5, **listed).json
+    assert (made["slots"], made["bandwidth"]) == (5, listed["bandwidth"])
+    assert made["deviation"] == listed["deviation"]
+    assert sorted(n for on in units(made).values() for n in on) == list(range(5))
+    assert client.get(f"/v1/allocations/{made['id']}").json["bandwidth"] == listed["bandwidth"]
+    less = {"bandwidth": [8.0, 4.0, 0.5], "deviation": 0.0}
+    patched = client.patch(f"/v1/allocations/{made['id']}", json=less)
+    assert patched.status_code == 200, patched.text
+    assert (patched.json["slots"], patched.json["bandwidth"]) == (3, less["bandwidth"])
+    assert patched.json["unit_moves"] == []
+    kept = {name: [unit for unit in on if unit < 3] for name, on in units(made).items()}
+    assert units(patched.json) == {name: on for name, on in kept.items() if on}
+    reasons = [event["reason"] for event in patched.json["history"]]
+    assert any("5 slots of 0.5 to 8 Gb/s to 3 of 0.5 to 8 Gb/s" in reason for reason in reasons)
+    refused = share(5, [50.0, 40.0, 30.0, 20.0, 15.0]).json
+    assert (refused["code"], refused["largest_fit"]) == ("bandwidth", 4)
+    mismatch = client.patch(f"/v1/allocations/{made['id']}", json={"slots": 4})
+    assert mismatch.status_code == 400
+    assert [error["field"] for error in mismatch.json["errors"]] == ["bandwidth"]
+
+
+def test_a_change_of_different_demands_moves_virtual_machines(client, deployment, part, share):
+    """Links have 10 Gb/s, so two of 6 have to join the one of 11 elsewhere."""
+    made = share(4, bandwidth=[1.0, 1.0, 1.0, 0.5]).json
+    [host] = units(made)
+    grown = {"bandwidth": [6.0, 6.0, 6.0, 1.0, 11.0]}
+    plan = client.patch(f"/v1/allocations/{made['id']}", json={**grown, "dry_run": True})
+    assert plan.status_code == 200, plan.text
+    assert [move["leaves"] for move in plan.json["unit_moves"]] == [host, host]
+    begun = client.patch(f"/v1/allocations/{made['id']}", json=grown)
+    assert begun.status_code == 202, begun.text
+    assert begun.json["unit_moves"] == plan.json["unit_moves"]
+    deployment.store.proceed(deployment.store.allocation(made["id"]), "moved")
+    over = client.get(f"/v1/allocations/{made['id']}").json
+    assert (over["changing"], over["slots"]) == (None, 5)
+    assert sorted(n for on in units(over).values() for n in on) == list(range(5))
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
+        ({"class": "shared", "slots": 2, "bandwidth": [1.0]}, "bandwidth"),
+        ({"class": "shared", "slots": 2, "bandwidth": 1.0, "deviation": [0.1] * 3}, "deviation"),
         ({"class": "shared", "bandwidth": 1.0}, "slots"),
         ({"class": "shared", "slots": 2}, "bandwidth"),
         ({"class": "shared", "slots": 2, "bandwidth": 1.0, "hosts": 2}, "hosts"),
@@ -185,6 +230,19 @@ def test_a_wrong_field_is_named(client, part, body, field):
     answer = client.post("/v1/allocations", json={"name": "x", **body})
     assert answer.status_code == 400
     assert field in [error["field"] for error in answer.json["errors"]]
+
+
+def test_hosts_with_several_rails_are_not_shared(deployment):
+    made = generate(Description(xgft="3;2,2,4;1,2,2", rails=2, wiring="plane"))
+    deployment.store.add_fabric("planes", made.topology, made.inventory)
+    client = deployment.client(default_fabric="planes")
+    body = {"name": "x", "hosts": 4, "sharing": {"slots": 2, "bandwidth": 10.0}}
+    for dry_run in (True, False):
+        answer = client.post("/v1/allocations", json={**body, "dry_run": dry_run})
+        assert answer.status_code == 400
+        assert [error["field"] for error in answer.json["errors"]] == ["sharing"]
+        assert "more than one rail" in answer.json["detail"]
+    assert client.get("/v1/allocations").json["allocations"] == []
 
 
 def test_where_nothing_claims_slots_sharing_is_refused(deployment):

@@ -144,7 +144,7 @@ def test_traffic_that_takes_other_links_after_a_fault_counts():
         ledger.fail_link(LeafLink(0, leaf, 0))
     with SharedSlots()._site(inner) as site:
         [cluster] = site.clusters.values()
-        needed = site.promised(cluster.cluster, cluster.counts)
+        needed = site.promised(cluster.cluster, cluster.embedding)
         left = {int(link) for link in needed.links} - {0, 1}
         given = dict(zip(cluster.promised.links, cluster.promised.amounts[0], strict=True))
         assert left <= given.keys()
