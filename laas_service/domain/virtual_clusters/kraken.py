@@ -50,15 +50,6 @@ def fewest_migrations(tree: Tree, size: int) -> Costs:
     return Costs((0, *[2 * tree.top * size + 1] * tree.top), 1)
 
 
-def nearest_migrations(tree: Tree, size: int) -> Costs:
-    """Section IV-F: moves within a rack cost 1, within a pod 2, ...; then the footprint.
-
-    The search finds a plan whenever one exists, but not always the cheapest one: taking the
-    cheapest unit first is exact only if all migrations cost the same.
-    """
-    return Costs(tuple(level * (2 * tree.top * size + 1) for level in range(tree.top + 1)), 1)
-
-
 def least_footprint(tree: Tree, size: int) -> Costs:
     """Costs for an embedding of least footprint, and among those one with few migrations."""
     return Costs((0, *[1] * tree.top), size + 1)

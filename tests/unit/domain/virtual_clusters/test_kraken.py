@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+from fractions import Fraction
+from itertools import permutations, product
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
-from laas_service.domain.virtual_clusters import kraken
+from laas_service.domain.virtual_clusters import kraken, transport
 from laas_service.domain.virtual_clusters.oktopus import oktopus
 from laas_service.domain.virtual_clusters.site import Cluster, Site
 from laas_service.domain.virtual_clusters.svc import svc
@@ -161,55 +162,85 @@ def test_a_change_costs_as_little_as_any(tree, model, seed):
 @every_tree
 @some
 @seeds
-def test_nearest_migrations_are_granted_whenever_possible(tree, seed):
-    """The plan is not always the cheapest, because theorem 1 does not cover these costs."""
+def test_nearest_migrations_climb_as_few_levels_as_any(tree, seed):
+    """Section IV-F: moves within a rack cost 1, within a pod 2, ...; then the footprint."""
     rng = Random(seed)
     site = scattered(tree, rng)
     cluster = changed(site, rng)
-    _, before, _ = site.clusters[cluster.id]
-    others = held(site, but=cluster.id)
-    found = judge.valid(tree, others, len(cluster.demands), cluster.demands[0].mean)
-    plan = kraken.change(site, cluster, kraken.nearest_migrations)
-    assert (plan is None) == (not found)
-    if plan:
-        assert counts(tree, plan.embedding) in found
-        follows(plan, before)
+    nearest_is_the_cheapest(site, cluster)
 
 
-def test_nearest_migrations_stay_in_the_rack():
-    """One unit has to leave; both possible places have the same footprint."""
-    tree = Tree((2, 2), 2, (2, 4))
-    site = Site(tree)
-    site.claim(Cluster.alike("a", 2, 1), {0: (0,), 2: (1,)})
-    plan = kraken.upgrade(site, "a", factor=2, costs=kraken.nearest_migrations)
-    assert plan is not None
-    before, after = (1, 0, 1, 0), counts(tree, plan.embedding)
-    found = judge.valid(tree, [], 2, 2)
-    assert judge.levels_moved(tree, before, after) == min(
-        judge.levels_moved(tree, before, one) for one in found
-    )
-
-
-def test_nearest_migrations_miss_a_shorter_move_of_another_unit():
-    """All who stay cost the same, so the search keeps those next to the centre.
-
-    Two of three units can stay. The search keeps both of the first pod, and the third moves over
-    the root. It would be shorter to keep the third, and to move one unit within the first pod.
-    """
-    tree = TREES["tapered"]
-    site = Site(tree)
+def test_nearest_migrations_see_a_shorter_move_of_another_unit():
+    """Two of three units can stay, in two ways; only one of them spares a move over the root."""
+    site = Site(TREES["tapered"])
     site.claim(Cluster.alike("blue", 3, 1.5), {1: (0,), 2: (1,), 4: (2,)})
     site.claim(Cluster.alike("red", 3, 0.25), {0: (0,), 2: (1,), 5: (2,)})
-    plan = kraken.upgrade(site, "red", 1, 6, costs=kraken.nearest_migrations)
-    assert plan is not None
-    before, after = (1, 0, 1, 0, 0, 1, 0, 0), counts(tree, plan.embedding)
-    best = min(
-        judge.valid(tree, held(site, but="red"), 4, 1.5),
-        key=lambda one: (judge.levels_moved(tree, before, one), judge.footprint(tree, one)),
+    assert nearest_is_the_cheapest(site, Cluster.alike("red", 4, 1.5)) == 2
+
+
+def nearest_is_the_cheapest(site, cluster):
+    """Compare the plan with all embeddings; the levels that its units climb."""
+    tree, (_, embedding, _) = site.tree, site.clusters[cluster.id]
+    before, others = counts(tree, embedding), held(site, but=cluster.id)
+    found = judge.valid(tree, others, len(cluster.demands), cluster.demands[0].mean)
+    plan = transport.change(site, cluster)
+    assert (plan is None) == (not found)
+    if plan is None:
+        return None
+    after = counts(tree, plan.embedding)
+    costs = [(judge.levels_moved(tree, before, x), judge.footprint(tree, x)) for x in found]
+    climbed = sum(
+        next(x for x in range(9) if m.source // tree.below[x] == m.target // tree.below[x])
+        for m in plan.moves
     )
-    assert judge.migrations(before, after) == judge.migrations(before, best) == 1
-    assert judge.levels_moved(tree, before, after) == 3
-    assert judge.levels_moved(tree, before, best) == 2
+    assert (climbed, judge.footprint(tree, after)) == min(costs)
+    follows(plan, embedding)
+    slots_stay(site, plan)
+    return climbed
+
+
+@every_tree
+@some
+@seeds
+def test_fastest_migrations_take_as_little_time_as_any(tree, seed):
+    """The judge tries each pairing of old and new places, in fractions of the free bandwidth."""
+    rng = Random(seed)
+    site = scattered(tree, rng, clusters=3)
+    cluster = changed(site, rng, largest=1)
+    _, embedding, _ = site.clusters[cluster.id]
+    before, used = counts(tree, embedding), judge.reserved(tree, held(site))
+    found = judge.valid(
+        tree, held(site, but=cluster.id), len(cluster.demands), cluster.demands[0].mean
+    )
+    plan = transport.change(site, cluster, transport.fastest_migrations)
+    assert (plan is None) == (not found)
+    if plan is None:
+        return
+    floor = Fraction(1, 10**6)
+    spare = {}
+    for x, u in used.items():
+        whole = Fraction(tree.capacity[x[0]])
+        spare[x] = max(whole - u, whole * floor)
+    time = {x: tree.capacity[x[0]] / free for x, free in spare.items()}
+
+    def path(a, b):
+        return sum(
+            time[level, a // tree.below[level]] + time[level, b // tree.below[level]]
+            for level in range(tree.top)
+            if a // tree.below[level] != b // tree.below[level]
+        )
+
+    def least(after):
+        old = [machine for machine, units in enumerate(before) for _ in range(units)]
+        new = [machine for machine, units in enumerate(after) for _ in range(units)]
+        short, long = sorted((old, new), key=len)
+        pairings = set(permutations(long, len(short)))
+        return min(sum(map(path, short, some)) for some in pairings)
+
+    taken = sum(path(move.source, move.target) for move in plan.moves)
+    assert float(taken) == pytest.approx(float(min(map(least, found))), rel=1e-5)
+    follows(plan, embedding)
+    slots_stay(site, plan)
 
 
 def test_all_upgrades_on_a_tiny_tree():
