@@ -122,7 +122,7 @@ def test_others_on_the_host_are_left_alone(compute, cloud):
         cloud.boot("n1", RED, RED_SLOT)
     moved = Handover("a1", RED, ("n1", "n2"), {"n1": 1, "n2": 2})
     compute.hand_over(moved)
-    moves = SlotMoves(moved, moved.slots, (("n1", "n2"),), consents=True)
+    moves = SlotMoves(moved, {"n1": 1, "n2": 2}, (("n1", "n2"),), consents=True)
     while compute.settle_slots(moves) != MoveProgress():
         pass
     assert sorted(cloud.servers.values()) == [("n1", BLUE), ("n1", RED), ("n2", RED)]

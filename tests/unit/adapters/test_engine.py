@@ -100,7 +100,7 @@ def test_a_writer_goes_on_at_its_next_look_after_another_process(sqlite, monkeyp
         if len(looks) == 3:
             other.execute("commit")
 
-    monkeypatch.setattr(engine_module.time, "sleep", other_ends_at_the_third)
+    monkeypatch.setattr("laas_service.adapters.db.engine.time.sleep", other_ends_at_the_third)
     other.execute("begin immediate")
     write(engine, 1)
     assert looks == [engine_module.BUSY_POLL] * 3
@@ -120,8 +120,8 @@ def test_a_writer_gives_up_on_a_process_that_does_not_end_its_transaction(sqlite
 
 def test_a_thread_waits_for_another_thread_without_looks(sqlite, monkeypatch):
     engine, other = sqlite
-    looks = []
-    monkeypatch.setattr(engine_module.time, "sleep", looks.append)
+    looks: list[float] = []
+    monkeypatch.setattr("laas_service.adapters.db.engine.time.sleep", looks.append)
     threads = [threading.Thread(target=write, args=(engine, number)) for number in range(4)]
     with write_transaction(engine) as session:
         for thread in threads:
@@ -153,7 +153,9 @@ def test_a_thread_gives_up_on_one_that_does_not_end_its_transaction(sqlite, monk
 
 
 def test_an_error_at_the_beginning_is_reported_at_once(tmp_path, sqlite, monkeypatch):
-    monkeypatch.setattr(engine_module.time, "sleep", lambda seconds: pytest.fail("waits"))
+    monkeypatch.setattr(
+        "laas_service.adapters.db.engine.time.sleep", lambda seconds: pytest.fail("waits")
+    )
     engine = connect(f"sqlite:///file:{tmp_path}/laas.sqlite?mode=ro&uri=true")
     with pytest.raises(Unavailable, match="readonly"):
         write(engine, 1)

@@ -120,8 +120,8 @@ def test_a_long_file_is_synced_part_by_part(tmp_path, monkeypatch):
     def synced(number):
         sizes.append(path.stat().st_size)
 
-    monkeypatch.setattr(fileset.os, "fdatasync", synced)
-    monkeypatch.setattr(fileset.os, "fsync", synced)
+    monkeypatch.setattr("opensm_writer.fileset.os.fdatasync", synced)
+    monkeypatch.setattr("opensm_writer.fileset.os.fsync", synced)
     piece = bytes(1 << 20)
     fileset.write(path, [piece] * 10)
     parts = [size - before for before, size in pairwise(sizes)]

@@ -102,7 +102,7 @@ class Sharers(World):
         return self.store.move(record, choose)
 
     def handed(self, id: str):
-        return dict(self.compute.aggregates[id].slots)
+        return dict(self.compute.aggregates[id].slots or {})
 
     def told(self, id: str):
         return [event.reason for event in self.store.allocation(id).history]
@@ -151,13 +151,16 @@ def test_a_server_goes_with_a_move_that_its_owner_consents_to(store):
     sharers.compute.slots["x"] = sharers.handed("x")
     sharers.release("y")
     sharers.converger.run_once()
-    held = record.placed.slots
+    placed = record.placed
+    assert placed is not None
+    held = placed.slots
+    assert held is not None
     (full,) = [host for host, units in held.units if len(units) == 2]
     (other,) = [host for host, units in held.units if len(units) == 1]
     unit = dict(held.units)[full][0]
     units = {full: dict(held.units)[full][1:], other: (*dict(held.units)[other], unit)}
     moved = replace(held, units=tuple(sorted(units.items())), moves=((unit, full, other),))
-    sharers.store.move(record, lambda f: Move(replace(record.placed, slots=moved), "asked"))
+    sharers.store.move(record, lambda f: Move(replace(placed, slots=moved), "asked"))
     sharers.converger.run_once()
     assert sharers.store.allocation("x").change is None, sharers.error("x")
     assert sharers.compute.slots["x"][busy] == 1
