@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""An HTTP stand-in for the QoS policies and ports of Neutron.
-
-``tests/neutron/test_limits.py`` runs the same tests against a real Neutron.
-"""
+"""An HTTP stand-in for the QoS policies and ports of Neutron."""
 
 from __future__ import annotations
 
