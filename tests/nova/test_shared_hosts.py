@@ -57,6 +57,7 @@ def place(nova, tmp_path):
     made = Place(nova, wired(nova, tmp_path))
     yield made
     nova.clear()
+    made.forget_slots()
 
 
 @dataclass
@@ -136,6 +137,26 @@ class Place:
         text = self.nova.client(project).servers.get(made.id).fault["message"]
         self.nova.delete_servers({"uuid": made.id})
         return None, text
+
+    def classes(self):
+        """The classes of slots that placement has."""
+        answer = self.nova.placement.get("/resource_classes", microversion="1.28").json()
+        names = [found["name"] for found in answer["resource_classes"]]
+        return [name for name in names if "LAAS_SLOT" in name]
+
+    def providers(self):
+        """The providers of slots that placement has."""
+        answer = self.nova.placement.get("/resource_providers", microversion="1.28").json()
+        below = [one for one in answer["resource_providers"] if one["parent_provider_uuid"]]
+        return [one["uuid"] for one in below]
+
+    def forget_slots(self):
+        """Delete them, after a service that is no more."""
+        for path in (
+            *(f"/resource_providers/{id}" for id in self.providers()),
+            *(f"/resource_classes/{name}" for name in self.classes()),
+        ):
+            self.nova.placement.delete(path, microversion="1.28")
 
     def problems(self):
         """Broken promises, in sentences."""
@@ -296,13 +317,6 @@ def moves(place, name):
     return None
 
 
-def classes(place):
-    """The classes of slots that placement has."""
-    answer = place.nova.placement.get("/resource_classes", microversion="1.28").json()
-    names = [found["name"] for found in answer["resource_classes"]]
-    return [name for name in names if "LAAS_SLOT" in name]
-
-
 def test_slots_edited_by_hand_are_found_and_repaired(shared):
     """Placement is edited: more slots, and a class that is gone."""
     name, (host, number) = "sharer0", next(iter(shared.slots("sharer0").items()))
@@ -318,11 +332,15 @@ def test_slots_edited_by_hand_are_found_and_repaired(shared):
         found = placement.get(path, microversion="1.28").json()["inventories"]
         return found.get(key, {}).get("total")
 
-    shared.service.rounds(lambda: total() == number, "the slots are set again")
+    def repaired():
+        shared.parts.fabric_leases.reconcile()
+        return total() == number
+
+    shared.service.rounds(repaired, "the slots are set again")
     document = placement.get(path, microversion="1.28").json()
     del document["inventories"][key]
     placement.put(path, json=document, microversion="1.28")
-    shared.service.rounds(lambda: total() == number, "the slots are there again")
+    shared.service.rounds(repaired, "the slots are there again")
     record = shared.record(name)
     told = [event.reason for event in record.history]
     assert any(f"slots differ: {host} has {number + 3} instead of {number}" in t for t in told)
@@ -332,13 +350,12 @@ def test_slots_edited_by_hand_are_found_and_repaired(shared):
 def test_all_is_given_back(shared):
     for project in SHARERS:
         shared.boot(project)
-    assert len(classes(shared)) == 3
+    assert len(shared.classes()) == 3
     for number, project in enumerate(SHARERS):
         shared.nova.delete_servers({"project_id": project})
         shared.service.release(shared.record(f"sharer{number}"), force=False)
     states = lambda: {shared.record(f"sharer{n}").state for n in range(3)}  # noqa: E731
     shared.service.rounds(lambda: states() == {State.RELEASED}, "they are released")
-    assert not classes(shared)
-    providers = shared.nova.placement.get("/resource_providers").json()["resource_providers"]
-    assert not [p for p in providers if p["name"].startswith("laas-slots")]
+    assert not shared.classes()
+    assert not shared.providers()
     assert not [a for a in shared.admin.aggregates.list() if a.metadata.get("laas:slots")]
