@@ -2,8 +2,9 @@
 
 """The table of crashes at Ironic, Nova and placement on the page ``crash-matrix``.
 
-A test that kills after each change tells its rows. With ``LAAS_CRASH=full`` they are written on the
-page; without it they are compared with the page.
+A test that kills after each change tells its rows, of which the page has each once. With
+``LAAS_CRASH=full`` they are written on the page; without it each has to be on the page. Which rows
+occur depends on what Ironic's cleaning and a worker's round do first.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ def change(action: str) -> str:
 def tell(title: str, rows: Sequence[Sequence[str]]) -> None:
     """Write the rows of a section, or compare them with the page."""
     sections = parse(PAGE.read_text()) if PAGE.exists() else {}
-    mine = [[*row] for row in rows]
+    mine = [[*row] for row in dict.fromkeys(map(tuple, rows))]
+    assert mine, f"{title}: nothing was killed"
     if FULL:
         PAGE.write_text(render({**sections, title: mine}))
-    else:
-        assert sections[title] == mine, f"{PAGE.name} is not what happens: run tox -e node-crashes"
+        return
+    new = [row for row in mine if row not in sections[title]]
+    assert not new, f"{PAGE.name} lacks {new}: run tox -e node-crashes"
 
 
 def render(sections: dict[str, Rows]) -> str:
