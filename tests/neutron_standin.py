@@ -60,7 +60,9 @@ class Network:
                 return {"bandwidth_limit_rule": rule}
             case "GET", ["ports"]:
                 found = list(self.ports.values())
-                for key in {key for key, _ in query}:
+                for key in {key for key, _ in query} - {"fields"}:
+                    if key == "qos_policy_id":
+                        raise Refusal(400, f"['{key}'] is invalid attribute for filtering")
                     values = {value for name, value in query if name == key}
                     found = [port for port in found if port[key] in values]
                 return {"ports": found}

@@ -90,11 +90,14 @@ class NeutronLimits(Calls):
     def forget(self, id: str) -> None:
         """See ``SendingLimits.forget``. Ports that are still there lose the policy."""
         self._limited.pop(id, None)
-        for policy in self._policies():
-            if not self._is_of(policy, id):
-                continue
-            for port in self._list("ports", f"qos_policy_id={policy['id']}"):
+        mine = [policy for policy in self._policies() if self._is_of(policy, id)]
+        ids = {policy["id"] for policy in mine}
+        # Neutron does not filter ports by their policy.
+        ports = self._list("ports", "fields=id&fields=qos_policy_id") if mine else []
+        for port in ports:
+            if port["qos_policy_id"] in ids:
                 self._attach(str(port["id"]), None)
+        for policy in mine:
             refusal = self._delete(policy)
             if refusal and any(found["id"] == policy["id"] for found in self._policies()):
                 raise Conflict(f"QoS policy {policy['name']} cannot be deleted: {refusal}")
