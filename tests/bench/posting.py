@@ -52,6 +52,7 @@ class Posting:
         conf([], project="laas", default_config_files=[], default_config_dirs=[])
         conf.set_override("state_dir", str(directory))
         conf.set_override("connection", f"sqlite:///{directory}/laas.sqlite", "database")
+        conf.set_override("access", "together", "sharing")
         self.parts = parts = Parts(conf)
         self.client = application(conf, parts.use_cases(lambda: None)).test_client()
         self._statements = 0
