@@ -409,7 +409,7 @@ def _rows(connection: Any, query: Any, **values: Any) -> Any:
 def _slot_classes(context: Any, project: str, hint: str | None) -> dict[str, str]:
     """By allocation of class ``shared`` that a server may be for, the class of its slots.
 
-    None if the server is for hosts of the project's own.
+    Empty if the server is for hosts of the project's own.
     """
     own = [
         keys

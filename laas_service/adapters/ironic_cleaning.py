@@ -55,14 +55,14 @@ class Deed(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What to record, and then to ask for; nothing of both if the node is left as it is."""
+    """The debt to record, and what to ask Ironic for after that (None: nothing)."""
 
     debt: Debt
     deed: Deed | None = None
 
 
 def next_of(debt: Debt, state: str, since: str, last_error: str = "", inspected: str = "") -> Next:
-    """What follows for a node in this state, which it has ``since``.
+    """The next step for a node that has been in this state ``since`` then.
 
     ``last_error`` is empty unless its last transition failed, ``inspected`` when it was last. Both
     tell that it may have become manageable anew without the steps. A node whose steps failed is

@@ -8,7 +8,6 @@ own project and are not shared: Neutron then lets no tenant take one off its por
 receives is not limited.
 """
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
@@ -21,8 +20,6 @@ from oslo_config import cfg
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.app.ports.limits import Limited
 from laas_service.domain.errors import Conflict, InvalidInput
-
-LOG = logging.getLogger(__name__)
 
 SEVERAL = 50
 """Servers whose ports one request lists, so that its length stays below the limits of web servers.
@@ -115,7 +112,10 @@ class NeutronLimits(Calls):
             self._make(name)
             found = [policy for policy in self._policies() if policy["name"] == name]
             if not found:
-                raise Conflict(f"QoS policy {name} cannot be created")
+                raise Conflict(
+                    f"Neutron does not list QoS policy {name}, which was just created: give the "
+                    f"service's user {self.grant} {ADMIN}"
+                )
         for double in found[1:]:  # two processes made it, after a lease was lost
             self._delete(double)
         policy = found[0]
@@ -134,9 +134,9 @@ class NeutronLimits(Calls):
             raise Conflict(f"QoS policy {name} cannot be created: {refusal}")
 
     def _set_rule(self, policy: Mapping[str, Any], limit: int, changed: list[str]) -> None:
-        """Have exactly one rule of bandwidth, for what is sent.
+        """Have one rule for what is sent, with this limit.
 
-        Other rules and another limit than the one that this process set are somebody else's work.
+        Somebody else removed the rule, or changed it, if it is not as this process last set it.
         """
         path = f"/v2.0/qos/policies/{policy['id']}/bandwidth_limit_rules"
         rules = [rule for rule in policy["rules"] if rule["type"] == "bandwidth_limit"]

@@ -1053,28 +1053,27 @@ def not_left(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str]
     return "; ".join(told)
 
 
+LEFT_BEHIND = "servers run on hosts that the allocation leaves"
+
+
+def _servers(*groups: tuple[str, Sequence[str]]) -> str:
+    """What is said of each group of servers; nothing of an empty one."""
+    return "; ".join(f"{said}: {listed(servers)}" for said, servers in groups if servers)
+
+
 def not_settled(under_way: Sequence[str], stuck: Sequence[str]) -> str:
     """Why the old slots are still held."""
-    told = [f"under way: {listed(under_way)}"] if under_way else []
-    if stuck:
-        told.append(f"servers are beyond the slots: {listed(stuck)}")
-    return "; ".join(told)
+    return _servers(("under way", under_way), ("servers are beyond the slots", stuck))
 
 
 def not_stopped(under_way: Sequence[str], stuck: Sequence[str]) -> str:
     """Why the routes of a change wait: servers that stop, and those that only the owner stops."""
-    told = [f"servers stop: {listed(under_way)}"] if under_way else []
-    if stuck:
-        told.append(f"servers run on hosts that the allocation leaves: {listed(stuck)}")
-    return "; ".join(told)
+    return _servers(("servers stop", under_way), (LEFT_BEHIND, stuck))
 
 
 def stopped_again(under_way: Sequence[str], stuck: Sequence[str]) -> str:
     """Why a change waits whose servers had stopped."""
-    told = [f"servers were started and stop again: {listed(under_way)}"] if under_way else []
-    if stuck:
-        told.append(f"servers run on hosts that the allocation leaves: {listed(stuck)}")
-    return "; ".join(told)
+    return _servers(("servers were started and stop again", under_way), (LEFT_BEHIND, stuck))
 
 
 def not_unlocked(stuck: Sequence[str]) -> str:
@@ -1084,10 +1083,7 @@ def not_unlocked(stuck: Sequence[str]) -> str:
 
 def not_started(under_way: Sequence[str], stuck: Sequence[str]) -> str:
     """Why a change waits although the old hosts are empty."""
-    told = [f"servers start again: {listed(under_way)}"] if under_way else []
-    if stuck:
-        told.append(f"servers cannot be started again: {listed(stuck)}")
-    return "; ".join(told)
+    return _servers(("servers start again", under_way), ("servers cannot be started again", stuck))
 
 
 def arrived_reason(servers: Sequence[str]) -> str:

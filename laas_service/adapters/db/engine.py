@@ -240,7 +240,10 @@ def _writer(engine: Engine) -> Iterator[None]:
         yield
         return
     if not lock.acquire(timeout=BUSY_TIMEOUT_MS / 1000):
-        raise Unavailable("the database failed: another thread's transaction does not end")
+        raise Unavailable(
+            "the database failed: a transaction of another thread of this process has not ended "
+            f"for {BUSY_TIMEOUT_MS / 1000:g} s; restart the process if this goes on"
+        )
     try:
         yield
     finally:

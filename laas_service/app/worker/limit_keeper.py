@@ -36,8 +36,8 @@ class LimitKeeper:
     """Limits what servers send, of allocations whose demand is certain.
 
     The demand of a stochastic one may be above its mean, so nothing limits its servers. Without
-    ``limits`` nothing is limited at all. Looks are ``interval`` seconds apart. With ``repair``
-    False a limit that others changed is set again all the same: it is a promise to others.
+    ``limits`` nothing is limited at all. Looks are ``interval`` seconds apart. A limit that others
+    changed is set again also where drift is only reported, because other tenants rely on it.
     """
 
     def __init__(

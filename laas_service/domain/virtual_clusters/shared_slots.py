@@ -81,8 +81,8 @@ class SharedSlots:
         """
 
         def steps() -> Iterator[None]:
-            with suppress(NotFound), self._site(fabric()):
-                pass  # made, or caught up
+            with suppress(NotFound), self._site(fabric()):  # makes it, or lets it catch up
+                pass
             yield
 
         self._ahead(steps())
