@@ -39,7 +39,23 @@ def text(result: Result) -> str:
         lines.insert(
             3, ("unplaceable", f"{result['unplaceable']} jobs do not fit the empty fabric")
         )
+    lines += _moves_text(result)
     return "".join(f"{name:<18}{value}\n" for name, value in lines)
+
+
+def _moves_text(result: Result) -> list[tuple[str, str]]:
+    """What a run with moves says of them, as (name, value); nothing of a run without."""
+    if "moves" not in result:
+        return []
+    plan, slowdown = result["plan_us"], _number(result["moved_slowdown"], 2)
+    return [
+        ("moves", f"{result['moves']}, {result['moves_of_links_only']} of links alone"),
+        ("  hosts moved", f"{result['hosts_moved_per_host_placed']} for each host placed"),
+        ("  jobs moved", f"{result['moved_jobs']}, they took {slowdown} times as long"),
+        ("  net of losses", f"{_number(result['utilization_net'], 2)} % of hosts"),
+        ("plans", f"{result['plans']}, {result['plans_cut_off']} out of search budget"),
+        ("  time per plan", f"{plan['mean']} us, p99 {plan['p99']} us, max {plan['max']} us"),
+    ]
 
 
 def drawing(result: Result, width: int, height: int = 6) -> str:
@@ -209,6 +225,9 @@ def html(results: Sequence[Result]) -> str:
             _html_table(HEADING, [_cells(line, table.digits) for line in lines]),
         ]
     parts += ["<h2>Every run</h2>", _overview(results)]
+    moving = [result for result in results if "moves" in result]
+    if moving:
+        parts += ["<h2>Moves of running jobs</h2>", _moves_table(moving)]
     for workload, group in grouped((_workload(result), result) for result in results).items():
         parts += _workload_section(workload, group)
     return "\n".join([*parts, "</body></html>\n"])
@@ -245,6 +264,53 @@ def _overview(results: Sequence[Result]) -> str:
         for result in results
     ]
     return _html_table(heading, rows)
+
+
+def _moves_table(results: Sequence[Result]) -> str:
+    """What was moved in runs with moves, and what the moved jobs paid."""
+    heading = (
+        "workload",
+        "policy",
+        "moves a start",
+        "movable",
+        "cost s",
+        "utilization %",
+        "net %",
+        "moves",
+        "links alone",
+        "hosts moved per host placed",
+        "jobs moved",
+        "slowdown",
+        "plan us",
+        "p99 us",
+    )
+    rows = []
+    for result in results:
+        settings = result["scenario"]["moves"]
+        rows.append(
+            (
+                _workload(result),
+                result["policy"],
+                _moves_of_a_start(settings),
+                str(settings["movable"]),
+                str(settings["cost"]),
+                _number(result["utilization"], 2),
+                _number(result["utilization_net"], 2),
+                str(result["moves"]),
+                str(result["moves_of_links_only"]),
+                _number(result["hosts_moved_per_host_placed"], 2),
+                str(result["moved_jobs"]),
+                _number(result["moved_slowdown"], 2),
+                _number(result["plan_us"]["mean"], 0),
+                _number(result["plan_us"]["p99"], 0),
+            )
+        )
+    return _html_table(heading, rows)
+
+
+def _moves_of_a_start(settings: Mapping[str, Any]) -> str:
+    most = "all" if settings["most"] is None else str(settings["most"])
+    return f"{most}, links alone" if settings["links_only"] else most
 
 
 def _workload_section(workload: str, results: Sequence[Result]) -> Iterator[str]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from laas_service.cmd.simulate import main
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation
+from laas_service.simulator import report
 from laas_service.simulator.moves import MoveSettings, Planner
 from laas_service.simulator.papers import full_tree
 from laas_service.simulator.scenario import TIMES, Scenario, run
@@ -40,6 +42,24 @@ def test_moves_raise_utilization_and_are_counted():
     assert moved["utilization_net"] == moved["utilization"]
     assert moved["moved_slowdown"] == 1
     assert "moves" not in without
+
+
+def test_reports_show_moves():
+    without, moved = run(BASE), simulated(most=1, movable=0.5, cost=10)
+    placed, slowdown = moved["hosts_moved_per_host_placed"], moved["moved_slowdown"]
+    text = report.text(moved)
+    assert f"  hosts moved     {placed} for each host placed\n" in text
+    assert f"  jobs moved      {moved['moved_jobs']}, they took {slowdown:.2f} times" in text
+    assert f"  net of losses   {moved['utilization_net']:.2f} % of hosts\n" in text
+    page = report.html([without, moved])
+    (row,) = page.partition("Moves of running jobs")[2].partition("</table>")[0].split("<tr>")[2:]
+    cells = re.findall("<td>(.*?)</td>", row)
+    assert cells[2:5] == ["1", "0.5", "10"]
+    assert cells[5:7] == [f"{moved[key]:.2f}" for key in ("utilization", "utilization_net")]
+    assert cells[7] == str(moved["moves"])
+    assert cells[9:12] == [f"{placed:.2f}", str(moved["moved_jobs"]), f"{slowdown:.2f}"]
+    assert "hosts moved" not in report.text(without)
+    assert "Moves of running jobs" not in report.html([without])
 
 
 def test_the_same_seed_moves_the_same_jobs():
