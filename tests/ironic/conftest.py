@@ -85,7 +85,11 @@ class Configured:
     compute: tuple[str, ...] = ()
     """Further lines of [compute]."""
 
-    def parts(self, user: str = "laas", at=lambda step: None) -> Parts:
+    def parts(self, user: str = "laas") -> Parts:
+        return parts_of(self.file(user))
+
+    def file(self, user: str = "laas") -> Path:
+        """Write the configuration."""
         login = self.keystone.options(user, "service")
         file = self.directory / f"{user}.conf"
         file.write_text(
@@ -101,10 +105,15 @@ class Configured:
                 ]
             )
         )
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf(["--config-file", str(file)], project="laas")
-        return Parts(conf, at=at)
+        return file
+
+
+def parts_of(file: Path) -> Parts:
+    """Make our parts as a configuration says."""
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf(["--config-file", str(file)], project="laas")
+    return Parts(conf)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from laas_service.cmd import status
 from laas_service.domain.allocation import NoFit
 from tests import crashes
 from tests.functional.test_crash import converge
+from tests.ironic.conftest import parts_of
 from tests.waiting import eventually
 
 NOBODY = "laas-nobody"
@@ -87,29 +89,35 @@ class Site:
 
     def converges_until_killed(self, change):
         """Converge in a process that kills itself after this change of a node; if it did."""
-        process = multiprocessing.get_context("fork").Process(target=self._die, args=(change,))
+        # Nova's threads may run in this process: a fork of it could wait for their locks forever.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        arguments = (self.configured.file(), self.last, change)
+        process = context.Process(target=_converge, args=arguments)
         process.start()
         process.join(600)
         assert process.exitcode in (0, -signal.SIGKILL)
         return process.exitcode != 0
 
-    def _die(self, change):
-        count = 0
-        write = Cloud._write
 
-        def counted(*args):
-            nonlocal count
-            answer = write(*args)
-            if isinstance(answer, str):
-                return answer  # a refusal changes nothing
-            count += 1
-            if count == change:
-                self.last.write_text(args[1])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return answer
+def _converge(file: Path, last: Path, dies_at: int) -> None:
+    """Converge, and be killed after so many changes; write into ``last`` what the last one is."""
+    count = 0
+    write = Cloud._write
 
-        Cloud._write = counted  # type: ignore[method-assign]
-        converge(self.configured.parts())
+    def counted(*args):
+        nonlocal count
+        answer = write(*args)
+        if isinstance(answer, str):
+            return answer  # a refusal changes nothing
+        count += 1
+        if count == dies_at:
+            last.write_text(args[1])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    Cloud._write = counted  # type: ignore[method-assign]
+    converge(parts_of(file))
 
 
 @pytest.fixture
@@ -214,8 +222,7 @@ def test_a_node_in_maintenance_is_withheld_with_its_reason(site):
 
 def test_the_upgrade_check_looks_at_nodes(site, keystone, capsys):
     def row(user="laas"):
-        site.configured.parts(user)
-        file = site.configured.directory / f"{user}.conf"
+        file = site.configured.file(user)
         status.main([f"--config-file={file}", "upgrade", "check", "--json"])
         rows = json.loads(capsys.readouterr().out)["checks"]
         (found,) = [row for row in rows if row["check"] == "Ironic"]

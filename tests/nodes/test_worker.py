@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 from oslo_config import cfg
@@ -18,9 +19,11 @@ from laas_service.adapters.nova import NODE, OWNER, Cloud, NovaCompute
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import AllocationRecord
+from laas_service.app.records import AllocationRecord, Caller
+from laas_service.app.requests import ReplaceRequest
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import HostsBusy
+from laas_service.domain.verification import violations
 from laas_service.wiring import Parts
 from tests import crashes
 from tests.nodes.conftest import HYPERVISORS, NODES
@@ -209,6 +212,19 @@ class Site(Service):
         super().__init__(parts)
         self.reconcile = parts.fabric_leases.reconcile
 
+    def replace(self, record, host):
+        """Ask for another host in place of one."""
+        caller = Caller(record.project_id, "somebody", admin=True, request_id="request")
+        answer = self._allocations.replace_hosts(caller, record.id, ReplaceRequest(hosts=(host,)))
+        assert isinstance(answer, AllocationRecord), answer
+
+    def change(self, record):
+        return self.store.allocation(record.id).change
+
+    def violations(self, record):
+        placed, fabric = self.store.allocation(record.id).placed, self.store.fabric("f")
+        return violations(fabric.topology, [placed], Random(0), permutations=10)
+
 
 def allocated(service, project, hosts):
     record = service.ask(project, hosts)
@@ -236,6 +252,41 @@ def test_the_life_of_an_allocation_on_both_kinds(nova, service):
     nova.scheduler_knows()
     assert nova.boot(RED) is None
     assert nova.boot(BLUE) in NODES
+
+
+def test_a_tenant_moves_itself_off_a_node_by_redeployment(nova, service):
+    """It keeps both nodes until it has deleted the old server and the old node is clean."""
+    record = allocated(service, RED, 5)
+    (new,) = {*HOSTS} - service.hosts(record)
+    nova.scheduler_knows()
+    old = nova.boot(RED)
+    service.replace(record, old)
+    name = f"laas-{record.id}"
+    both = {*HOSTS}
+    service.rounds(lambda: hosts_of(nova, name) == both, lambda: service.error(record))
+    nova.scheduler_knows()
+    assert nova.boot(RED) in {*NODES} - {old}
+    assert nova.boot(BLUE) is None
+    old_server = nova.ironic.node(old)["instance_uuid"]
+    service.rounds(lambda: f"{old} is active" in service.error(record), lambda: service.error(record))
+    nova.delete_servers({"uuid": old_server})
+    service.rounds(lambda: service.change(record) is None, lambda: service.error(record))
+    assert service.hosts(record) == both - {old}
+    assert hosts_of(nova, name) == both - {old}
+    assert nova.memberships(old) == [{POOL}]
+    assert nova.ironic.node(old)["provision_state"] == "available"
+    assert service.violations(record) == []
+    nova.cleaned([old])
+    assert nova.boot(BLUE) is None
+    if new in NODES:
+        assert name in nova.memberships(new)[0]
+
+
+def hosts_of(nova, name):
+    """The hosts and nodes of an aggregate."""
+    aggregate = nova.aggregate(name)
+    keys = aggregate.metadata.items()
+    return {*aggregate.hosts, *(host for key, host in keys if key.startswith(NODE))}
 
 
 def test_a_node_that_is_not_free_is_withheld_with_its_reason(nova, service):

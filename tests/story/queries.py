@@ -51,7 +51,8 @@ class Queries:
     """Queries between hosts until the block ends.
 
     ``ways`` tells which hosts have to reach which now. A query counts if it had to arrive when its
-    run began and when it ended. ``nodes`` and ``lids`` are by the name of a host.
+    run began and when it ended. A host with targets that it had not when it last asked comes
+    first, the others take turns. ``nodes`` and ``lids`` are by the name of a host.
     """
 
     def __init__(
@@ -65,6 +66,8 @@ class Queries:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._turn = 0
+        self._targets: dict[str, set[str]] = {}
+        """The targets that each host had when it last asked."""
         self._answered: dict[tuple[str, str], float] = {}
         """When a query between two hosts was last answered."""
         self._gaps: dict[tuple[str, str], float] = {}
@@ -114,8 +117,10 @@ class Queries:
             self._stop.wait(0.1)
             return
         with self._lock:
-            source = sources[self._turn % len(sources)]
-            self._turn += 1
+            new = [host for host in sources if set(before[host]) - self._targets.get(host, set())]
+            source = new[0] if new else sources[self._turn % len(sources)]
+            self._turn += not new
+            self._targets[source] = set(before[source])
         targets = {self._lids[target]: target for target in before[source]}
         answers = self._asked(source, targets)
         still = self._ways().get(source, ())
