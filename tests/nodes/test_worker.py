@@ -268,7 +268,8 @@ def test_a_tenant_moves_itself_off_a_node_by_redeployment(nova, service):
     assert nova.boot(RED) in {*NODES} - {old}
     assert nova.boot(BLUE) is None
     old_server = nova.ironic.node(old)["instance_uuid"]
-    service.rounds(lambda: f"{old} is active" in service.error(record), lambda: service.error(record))
+    waits = f"{old} is active"
+    service.rounds(lambda: waits in service.error(record), lambda: service.error(record))
     nova.delete_servers({"uuid": old_server})
     service.rounds(lambda: service.change(record) is None, lambda: service.error(record))
     assert service.hosts(record) == both - {old}
