@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from laas_service.api import errors, microversions, policies, schemas
 from laas_service.api.resource import Answer, Call
+from laas_service.api.slots import amounts, slot_demand
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import (
@@ -17,7 +18,7 @@ from laas_service.app.requests import (
     ResizeRequest,
     SlotsRequest,
 )
-from laas_service.domain.allocation import Amounts, NoFit, SlotDemand
+from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
@@ -80,7 +81,7 @@ def create(
         parent=body.parent,
         container=body.container,
         sharing=body.sharing.domain() if body.sharing is not None else None,
-        slots=_demand(body),
+        slots=slot_demand(body.slots, body.bandwidth, body.deviation),
         risk=body.risk,
         consent=_consent(body)(NO_CONSENT),
     )
@@ -126,17 +127,6 @@ HOST_FIELDS = (
     *("movable", "notice", "move_cost"),
 )
 """Fields of a new allocation of one class of service only."""
-
-
-def _demand(body: schemas.NewAllocation) -> SlotDemand | None:
-    bandwidth, deviation = _amounts(body.bandwidth), _amounts(body.deviation)
-    if body.slots is None or bandwidth is None:
-        return None
-    return SlotDemand(body.slots, bandwidth, deviation or 0.0)
-
-
-def _amounts(given: float | list[float] | None) -> Amounts | None:
-    return tuple(given) if isinstance(given, list) else given
 
 
 def show(call: Call, allocation_id: str) -> Answer:
@@ -228,7 +218,7 @@ def _change_slots(
         if (value := getattr(body, field)) is not None:
             raise InvalidInput(field, str(value), "change it in a request without slots")
     call.require(policies.RESIZE)
-    bandwidth, deviation = _amounts(body.bandwidth), _amounts(body.deviation)
+    bandwidth, deviation = amounts(body.bandwidth), amounts(body.deviation)
     asked = SlotsRequest(slots=body.slots, bandwidth=bandwidth, deviation=deviation)
     use_cases = call.allocations
     if body.dry_run:

@@ -125,6 +125,7 @@ ROUTES = (
     _patch(SWITCH, leaves.change, "laas:fabric:update", leaves.Leaf),
     _get(f"{FABRIC}/hosts", fabrics.hosts, "laas:fabric:inventory", schemas.HostList),
     _get(f"{FABRIC}/links", fabrics.links, "laas:fabric:inventory", schemas.LinkList),
+    _get(f"{FABRIC}/promises", fabrics.promises, "laas:fabric:inventory", schemas.PromiseList),
     _get(f"{FABRIC}/idle", fabrics.idle, "laas:fabric:inventory", schemas.Idle),
     _get(f"{FABRIC}/plane", fabrics.show_plane, "laas:fabric:inventory", schemas.SharedPlane),
     Route(

@@ -4,12 +4,13 @@
 
 from laas_service.api import errors, policies, schemas
 from laas_service.api.resource import Answer, Call, page
+from laas_service.api.slots import slot_demand
 from laas_service.app.moves import EvacuationRequest, RoomRequest
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.app.requests import AllocationRequest, Question
 from laas_service.app.room_planner import Permission
 from laas_service.app.views import inventory
-from laas_service.domain.allocation import NoFit
+from laas_service.domain.allocation import NoFit, SlotDemand
 from laas_service.domain.errors import Forbidden, InvalidInput
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
@@ -45,19 +46,37 @@ def utilization(call: Call, fabric_id: str) -> Answer:
 
 
 def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
-    """Tell whether so many hosts would fit now, under these constraints."""
+    """Tell whether so many hosts, or slots of shared hosts, would fit now."""
     if query.avoid_hosts or query.avoid_pods:
         call.require(policies.AVOID)
+    slots = _slots(query)
+    if slots is None and query.hosts is None:
+        raise InvalidInput("hosts", None, "say how many hosts, or slots of shared hosts")
+    if slots is not None and (query.hosts or query.policy or query.domain().names):
+        fix = "slots have no hosts, policy or constraints of their own; leave these out"
+        raise InvalidInput("slots", query.slots, fix)
     asked = AllocationRequest(
         name="",
-        hosts=query.hosts,
+        hosts=query.hosts or 0,
         policy=query.policy or "",
         constraints=query.domain(),
         avoid=tuple(query.avoid_hosts or ()),
         parent=query.parent,
+        slots=slots,
     )
-    fit = call.fabrics.fit(call.caller, fabric_id, asked)
-    return Answer(200, schemas.Fit.of(fabric_id, query.hosts, fit))
+    fit = call.fabrics.fit(call.caller, fabric_id, asked, tuple(query.risks or ()))
+    return Answer(200, schemas.Fit.of(fabric_id, asked.hosts, fit, query.slots))
+
+
+def _slots(query: schemas.SlotsQuery) -> SlotDemand | None:
+    """What is asked of shared hosts. Raises: InvalidInput, if something is missing."""
+    demand = slot_demand(query.slots, query.bandwidth, query.deviation)
+    if query.slots is not None and demand is None:
+        raise InvalidInput("bandwidth", None, "slots need it")
+    for name in ("bandwidth", "deviation", "risks"):
+        if query.slots is None and getattr(query, name) is not None:
+            raise InvalidInput(name, "...", "leave it out, or ask for slots")
+    return demand
 
 
 def show_map(call: Call, fabric_id: str, query: schemas.MapQuery) -> Answer:
@@ -70,7 +89,12 @@ def show_map(call: Call, fabric_id: str, query: schemas.MapQuery) -> Answer:
         everything = True
     except Forbidden:
         everything = False
-    question = None if query.hosts is None else Question(query.hosts, query.policy or "")
+    question, slots = None, _slots(query)
+    if query.hosts is not None and slots is not None:
+        raise InvalidInput("slots", query.slots, "ask for hosts or slots, not both")
+    if query.hosts is not None or slots is not None:
+        risks = tuple(query.risks or ())
+        question = Question(query.hosts or 0, query.policy or "", slots, query.parent, risks)
     shown = call.use_cases.maps.fabric_map(call.caller, fabric_id, everything, question)
     return Answer(200, schemas.FabricMap.model_validate(shown))
 
@@ -167,6 +191,38 @@ def links(call: Call, fabric_id: str, query: schemas.LinkQuery) -> Answer:
     return Answer(
         200, schemas.LinkList(links=[schemas.Link.of(entry) for entry in shown], next=following)
     )
+
+
+def promises(call: Call, fabric_id: str, query: schemas.PromiseQuery) -> Answer:
+    """List what links promise to those who share hosts, and the traffic measured there.
+
+    One item for each link and direction: by allocation, leaf links, spine links, links of hosts.
+    """
+    entries, first_page = call.fabrics.promises(fabric_id), query
+    if query.marker is not None:
+        after, first_page = _place(query.marker), query.model_copy(update={"marker": None})
+        entries = (entry for entry in entries if entry.place > after)  # it may be gone
+    shown, following = page(
+        call,
+        first_page,
+        entries,
+        lambda entry: "/".join(map(str, entry.place)),
+        lambda entry: (
+            query.allocation in (None, entry.allocation) and query.kind in (None, entry.kind)
+        ),
+    )
+    return Answer(
+        200,
+        schemas.PromiseList(promises=[schemas.Promise.of(e) for e in shown], next=following),
+    )
+
+
+def _place(marker: str) -> tuple[str, int]:
+    """The place of the last promise of the page before. Raises: InvalidInput."""
+    allocation, _, link = marker.rpartition("/")
+    if not allocation or not link.isdecimal():
+        raise InvalidInput("marker", marker, "use the last promise of the page before")
+    return allocation, int(link)
 
 
 def switches(call: Call, fabric_id: str, query: schemas.SwitchQuery) -> Answer:

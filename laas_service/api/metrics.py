@@ -5,6 +5,7 @@
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from itertools import groupby
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -29,6 +30,7 @@ class Metrics:
     def __init__(self, use_cases: UseCases) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(Fabrics(use_cases))
+        self.registry.register(Promises(use_cases))
         self.registry.register(Traffic(use_cases))
         self.registry.register(Searches(use_cases))
         self.registry.register(Agents(use_cases))
@@ -331,6 +333,43 @@ class Fabrics(Scraped):
                 for labels, value in metric.values(use, watched).items():
                     family.add_metric([id, *labels], value)
             yield family
+
+
+class Promises(Scraped):
+    """The fullest link of each allocation that shares its hosts; shares of its bandwidth."""
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("fabric", "allocation")
+        promised = GaugeMetricFamily(
+            "laas_shared_links_promised",
+            "Highest share of its bandwidth that a link of shared hosts promises.",
+            labels=labels,
+        )
+        measured = GaugeMetricFamily(
+            "laas_shared_links_measured",
+            "Highest share of that bandwidth that was measured on a link with promises.",
+            labels=labels,
+        )
+        outage = GaugeMetricFamily(
+            "laas_shared_links_outage",
+            "Highest probability that demands exceed a link of shared hosts.",
+            labels=labels,
+        )
+        cases = self._use_cases.fabrics
+        try:
+            for fabric in cases.fabrics():
+                for id, entries in groupby(cases.promises(fabric.id), lambda e: e.allocation):
+                    found = list(entries)
+                    bandwidth = found[0].sharing.bandwidth
+                    at = [fabric.id, id]
+                    promised.add_metric(at, max(entry.load.occupancy for entry in found))
+                    outage.add_metric(at, max(entry.load.outage for entry in found))
+                    read = [e.measured.bandwidth for e in found if e.measured is not None]
+                    if read:
+                        measured.add_metric(at, max(read) / bandwidth)
+        except Unavailable:
+            return
+        yield from (promised, measured, outage)
 
 
 class Traffic(Scraped):

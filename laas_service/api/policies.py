@@ -74,14 +74,15 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             INVENTORY,
             SERVICE,
-            "See all hosts, links and switches with owner, idle links, routing, observed faults, "
-            "and agents.",
+            "See all hosts, links and switches with owner, promises of links, idle links, "
+            "routing, observed faults, and agents.",
             f"GET {fabric}/hosts",
             f"GET {fabric}/links",
             f"GET {fabric}/links/{{link_id}}",
             f"GET {fabric}/switches",
             f"GET {fabric}/switches/{{switch_id}}",
             f"GET {fabric}/routing",
+            f"GET {fabric}/promises",
             f"GET {fabric}/idle",
             f"GET {fabric}/plane",
             f"GET {fabric}/agents",

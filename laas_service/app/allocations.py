@@ -6,7 +6,6 @@ Plain values in and out. A refusal is an answer (``NoFit``); callers' mistakes a
 are exceptions of ``domain.errors``.
 """
 
-import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -60,9 +59,10 @@ from laas_service.app.requests import (
     ReplaceRequest,
     ResizeRequest,
     SlotsRequest,
+    check_demand,
 )
 from laas_service.app.retries import retrying
-from laas_service.domain.allocation import Allocation, NoFit, SlotDemand
+from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import ContentionFree
 from laas_service.domain.errors import (
@@ -499,7 +499,7 @@ class Allocations:
         lifecycle.check_slots_changeable(record)
         assert record.slots is not None
         demand = asked.demand(record.slots)
-        _check_demand(demand)
+        check_demand(demand)
         names = self._store.fabric(record.fabric).inventory.host_names
         return SlotChange(demand, self._slots, names, self._compute.claims_slots)
 
@@ -739,7 +739,7 @@ class Allocations:
         if self._unshared and (asked.slots is not None or asked.sharing is not None):
             raise NotSupported(f"hosts are not shared here: {self._unshared}")
         if asked.slots is not None:
-            _check_demand(asked.slots)
+            check_demand(asked.slots)
         elif asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
         if asked.duration is not None and not 0 < asked.duration <= LONGEST:
@@ -853,22 +853,6 @@ class Allocations:
             raise HostsBusy(
                 f"servers still run on {listed(busy)}; delete them first, or release with force"
             )
-
-
-def _check_demand(demand: SlotDemand) -> None:
-    """Raises: InvalidInput."""
-    if demand.slots < 1:
-        raise InvalidInput("slots", demand.slots, "ask for at least 1 slot")
-    for field in ("bandwidth", "deviation"):
-        amounts = getattr(demand, field)
-        if isinstance(amounts, tuple) and len(amounts) != demand.slots:
-            fix = f"give one number, or one for each of {demand.slots} slots"
-            raise InvalidInput(field, f"{len(amounts)} numbers", fix)
-    for bandwidth, deviation in demand.each:
-        if not 0 < bandwidth < math.inf:
-            raise InvalidInput("bandwidth", bandwidth, "give Gb/s above 0 for each slot")
-        if not 0 <= deviation < math.inf:
-            raise InvalidInput("deviation", deviation, "give Gb/s, 0 or more")
 
 
 def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:

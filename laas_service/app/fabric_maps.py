@@ -14,21 +14,25 @@ from laas_service.app.ports.allocations import AllocationReader, every_allocatio
 from laas_service.app.ports.fabrics import ComponentStates, FabricReader
 from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.observations import Observations
+from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Word
 from laas_service.app.refusals import with_room
-from laas_service.app.requests import Question
+from laas_service.app.requests import AllocationRequest, Question, check_demand
 from laas_service.app.views import inventory
+from laas_service.app.views.promises import PromiseEntry, promises
+from laas_service.app.views.slot_fit import slot_fit
 from laas_service.app.views.utilization import Usage, course, utilization
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.constrained import explain_constraints, propose
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import LaasError
-from laas_service.domain.fabric_map.cells import Viewer, cells_of, fabric_map
+from laas_service.domain.fabric_map.cells import Viewer, cells_of, fabric_map, host_cells
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.moves.plan_moves import plan_moves
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.topology import link_name
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 MOST_MOVES = 2
 """The most tenants that a map suggests to move for a refused request."""
@@ -41,7 +45,13 @@ MOST_FAULTS = 1000
 
 
 class MapStore(
-    AllocationReader, FabricReader, ComponentStates, FaultObservation, Observations, Protocol
+    AllocationReader,
+    FabricReader,
+    ComponentStates,
+    FaultObservation,
+    Observations,
+    PortCounters,
+    Protocol,
 ):
     """The recorded decisions, as maps need them."""
 
@@ -54,6 +64,7 @@ class FabricMaps:
         store: MapStore,
         lookup: Lookup,
         queue: AdmissionQueue,
+        slots: SharedSlots,
         *,
         search_budget: int,
         clock: Callable[[], datetime],
@@ -61,6 +72,7 @@ class FabricMaps:
         self._store = store
         self._lookup = lookup
         self._queue = queue
+        self._slots = slots
         self._search_budget = search_budget
         self._clock = clock
 
@@ -89,6 +101,7 @@ class FabricMaps:
         return {
             **drawn,
             "fabric": fabric_id,
+            "promises": self._promises(fabric, ledger, viewer),
             "generation": fabric.generation,
             "at": self._clock(),
             "counts": {name: _usage(usage) for name, usage in counts.items()},
@@ -104,6 +117,25 @@ class FabricMaps:
             ledger, _ = self._store.ledger(fabric_id)
             if ledger.topology is fabric.topology:  # else a re-import came in between
                 return fabric, ledger
+
+    def _promises(
+        self, fabric: FabricRecord, ledger: LedgerView, viewer: Viewer
+    ) -> dict[str, dict[int, list[dict[str, Any]]]]:
+        """By matrix and cell, what links promise on hosts that the viewer's allocations share."""
+        tree = ledger.topology.tree
+        cells: dict[str, dict[int, list[dict[str, Any]]]] = {"hosts": {}, "leaf": {}, "spine": {}}
+        entries = promises(fabric, ledger, self._slots, self._store.counter_findings(fabric.id))
+        for entry in entries:
+            if not viewer.sees(entry.allocation):
+                continue
+            if entry.host is not None:
+                matrix, (cell, *_) = "hosts", host_cells(ledger, entry.host)
+            else:
+                assert entry.link is not None
+                matrix, cell = entry.kind, tree.link_id(entry.link)
+                cell -= tree.leaf_links if matrix == "spine" else 0
+            cells[matrix].setdefault(cell, []).append(_promise(entry))
+        return cells
 
     def _series(
         self, fabric_id: str, records: list[AllocationRecord], project_id: str | None
@@ -177,6 +209,8 @@ class FabricMaps:
         Only a viewer of everything learns where it would lie, and only an administrator what is
         in the way.
         """
+        if question.slots is not None:
+            return self._slots_answer(caller, fabric_id, question, everything)
         budget = RequestBudget(self._search_budget)
         policy = BudgetedPolicy(self._lookup.policy(question.policy), budget)
         request = Request("", question.hosts)
@@ -209,6 +243,48 @@ class FabricMaps:
             told["releases"] = list(answer.room.releases)
             told["undrain"] = [names[host] for host in answer.room.undrain]
         return told | _moves(policy, ledger, request)
+
+    def _slots_answer(
+        self, caller: Caller, fabric_id: str, question: Question, everything: bool
+    ) -> dict[str, Any]:
+        """Whether slots fit, on which hosts, and how many such tenants at other risks."""
+        demand = question.slots
+        assert demand is not None
+        check_demand(demand)
+        asked = AllocationRequest(
+            name="", hosts=0, fabric=fabric_id, parent=question.parent, slots=demand
+        )
+        part = self._lookup.part(caller, asked)
+        ledger = self._store.ledger(part.fabric)[0].ledger(part.id)
+        fit = slot_fit(self._slots, ledger, demand, question.risks)
+        answer = fit.answer
+        told: dict[str, Any] = {
+            "hosts": 0,
+            "slots": demand.slots,
+            "policy": self._slots.name,
+            "fits": not isinstance(answer, NoFit),
+            "largest_fit": fit.largest,
+            "risks": [
+                {"risk": at.risk, "tenants": at.tenants, "more": at.more} for at in fit.risks
+            ],
+        }
+        if isinstance(answer, NoFit):
+            return told | {"reason": answer.reason.value, "detail": answer.detail}
+        assert answer.slots is not None
+        cells = [c for host in answer.slots.counts for c in host_cells(ledger, host)]
+        shown = {"cells": {"hosts": cells, "leaf": [], "spine": []}} if everything else {}
+        return told | {"shape": None} | shown
+
+
+def _promise(entry: PromiseEntry) -> dict[str, Any]:
+    measured = entry.measured
+    return {
+        "direction": entry.direction,
+        "bandwidth": entry.sharing.bandwidth,
+        "promised": round(entry.promised, 6),
+        "outage": float(f"{entry.load.outage:.3g}"),
+        "measured": None if measured is None else round(measured.bandwidth, 6),
+    }
 
 
 def _moves(policy: Policy, ledger: LedgerView, request: Request) -> dict[str, Any]:

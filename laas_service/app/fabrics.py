@@ -19,9 +19,18 @@ from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.records import Caller, FabricRecord, HostState, LinkState, SwitchState
 from laas_service.app.refusals import with_room
-from laas_service.app.requests import AllocationRequest, Fit, Observed, Routing, Watched
+from laas_service.app.requests import (
+    AllocationRequest,
+    Fit,
+    Observed,
+    Routing,
+    Watched,
+    check_demand,
+)
 from laas_service.app.views import inventory
 from laas_service.app.views import leaf as leaf_view
+from laas_service.app.views.promises import PromiseEntry, promises
+from laas_service.app.views.slot_fit import slot_fit
 from laas_service.app.views.switch import find_switch
 from laas_service.app.views.traffic import TenantTraffic, tenant_traffic
 from laas_service.app.views.utilization import Utilization, utilization
@@ -39,6 +48,7 @@ from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.shared_plane import SharedPlane
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Applied
 
 
@@ -60,8 +70,8 @@ class Fabrics:
     """The use cases of fabrics.
 
     ``policies`` are those offered; ``subnet_managers`` are by name. ``search_budget`` bounds the
-    searches for one request together. ``fault_mode`` is the configured mode of observation.
-    ``wake`` wakes a worker.
+    searches for one request together. ``slots`` places virtual machines on shared hosts.
+    ``fault_mode`` is the configured mode of observation. ``wake`` wakes a worker.
     """
 
     def __init__(
@@ -72,6 +82,7 @@ class Fabrics:
         policies: Collection[Policy],
         *,
         search_budget: int,
+        slots: SharedSlots,
         fault_mode: Mode,
         wake: Callable[[], None],
     ) -> None:
@@ -80,6 +91,7 @@ class Fabrics:
         self._lookup = lookup
         self._policies = policies
         self._search_budget = search_budget
+        self._slots = slots
         self._fault_mode = fault_mode
         self._wake = wake
 
@@ -367,16 +379,28 @@ class Fabrics:
             confirmed=Counter(record.confirmed_by for record in records if record.confirmed_by),
         )
 
-    def fit(self, caller: Caller, fabric_id: str, asked: AllocationRequest) -> Fit:
+    def fit(
+        self,
+        caller: Caller,
+        fabric_id: str,
+        asked: AllocationRequest,
+        risks: Sequence[float] = (),
+    ) -> Fit:
         """Whether ``asked.hosts`` would fit now, the largest size that would, how to make room.
 
-        With ``parent``, inside that container.
+        With ``parent``, inside that container. With ``slots``, whether these fit on shared hosts,
+        and with ``risks`` how many such tenants would fit at these risks.
 
         Raises:
             NotFound: there is no such fabric, or no container that the caller may see.
-            InvalidInput: the policy is not offered, ``hosts`` is below 1, or the fabric
-                has nothing of what the constraints say.
+            InvalidInput: the policy is not offered, ``hosts`` is below 1, the fabric has nothing
+                of what the constraints say, or as ``Lookup.part`` and ``slot_fit``.
         """
+        if asked.slots is not None:
+            check_demand(asked.slots)
+            part = self._lookup.part(caller, replace(asked, fabric=fabric_id))
+            ledger = self._store.ledger(part.fabric)[0].ledger(part.id)
+            return slot_fit(self._slots, ledger, asked.slots, risks)
         budget = RequestBudget(self._search_budget)
         policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
         if asked.hosts < 1:
@@ -425,6 +449,11 @@ class Fabrics:
         known = fabric.inventory.switch_of_guid
         found = self._store.counter_findings(fabric.id)
         return tuple(findings for findings in found if findings.guid in known)
+
+    def promises(self, fabric_id: str) -> Iterator[PromiseEntry]:
+        """What links promise to those who share hosts, and what was measured. Raises: NotFound."""
+        fabric, ledger = self._with_ledger(fabric_id)
+        return promises(fabric, ledger, self._slots, self._counters(fabric))
 
     def traffic(self, fabric_id: str) -> list[TenantTraffic]:
         """The data of live allocations, in order of creation. Raises: NotFound."""

@@ -2,6 +2,7 @@
 
 """Requests for allocations, what a deployment offers, and the answers of the use cases."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +23,7 @@ from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation, Amounts, NoFit, Sharing, SlotDemand
 from laas_service.domain.compute_hosts import Cause
 from laas_service.domain.constraints import Constraints, ContentionFree
+from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.observation import Mode
@@ -122,6 +124,22 @@ class AllocationRequest:
         return f"{self.hosts} hosts" if self.slots is None else f"{self.slots.slots} slots"
 
 
+def check_demand(demand: SlotDemand) -> None:
+    """Raises: InvalidInput."""
+    if demand.slots < 1:
+        raise InvalidInput("slots", demand.slots, "ask for at least 1 slot")
+    for name in ("bandwidth", "deviation"):
+        amounts = getattr(demand, name)
+        if isinstance(amounts, tuple) and len(amounts) != demand.slots:
+            fix = f"give one number, or one for each of {demand.slots} slots"
+            raise InvalidInput(name, f"{len(amounts)} numbers", fix)
+    for bandwidth, deviation in demand.each:
+        if not 0 < bandwidth < math.inf:
+            raise InvalidInput("bandwidth", bandwidth, "give Gb/s above 0 for each slot")
+        if not 0 <= deviation < math.inf:
+            raise InvalidInput("deviation", deviation, "give Gb/s, 0 or more")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsRequest:
     """A request for other slots of an allocation; None leaves a value as it is."""
@@ -186,10 +204,22 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class RiskFit:
+    """How many further tenants with the demand asked for fit on shared hosts at a risk."""
+
+    risk: float
+    """The highest probability that demands exceed a link."""
+    tenants: int
+    more: bool
+    """No further ones were tried."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
     """Whether a size would fit now, and the largest size that would.
 
-    With ``cut_off`` the searches stopped at the budget of the request: more may fit.
+    With ``cut_off`` the searches stopped at the budget of the request: more may fit. Of slots,
+    ``risks`` has what other risks would give, ascending.
     """
 
     answer: Allocation | NoFit
@@ -197,14 +227,21 @@ class Fit:
     cut_off: bool = False
     contention: Contention | None = None
     """What the placement reaches; None if it does not fit."""
+    risks: tuple[RiskFit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A size of which a map is to show whether it fits; an empty policy is the default."""
+    """A size of which a map is to show whether it fits; an empty policy is the default.
+
+    With ``slots`` it is about slots of shared hosts, those of ``parent`` or the only ones.
+    """
 
     hosts: int
     policy: str = ""
+    slots: SlotDemand | None = None
+    parent: str | None = None
+    risks: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

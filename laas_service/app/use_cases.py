@@ -129,11 +129,12 @@ class UseCases:
             lookup,
             list(offer.policies.values()),
             search_budget=offer.search_budget,
+            slots=slots,
             fault_mode=offer.fault_mode,
             wake=wake,
         )
         self.maps = FabricMaps(
-            store, lookup, self._queue, search_budget=offer.search_budget, clock=clock
+            store, lookup, self._queue, slots, search_budget=offer.search_budget, clock=clock
         )
 
     @property

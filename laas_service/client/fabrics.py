@@ -18,6 +18,8 @@ from laas_service.client.options import (
     MOVING,
     PARENT,
     POLICY,
+    RISKS,
+    SLOTS,
     Argument,
     argument,
     constrained,
@@ -170,6 +172,22 @@ class Links(Inventory):
     )
 
 
+class Promises(ListCommand):
+    """List what links promise to those who share hosts, and the traffic measured there, in Gb/s"""
+
+    listed = "promises"
+    arguments = (
+        argument("--allocation", help="on hosts that this allocation shares only (name or id)"),
+        argument("--kind", choices=("host", "leaf", "spine"), help="list links of this kind only"),
+        *FABRIC,
+    )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        part = args.allocation and rest.allocation(args.allocation)["id"]
+        path = f"{rest.fabric(args.fabric)}/promises"
+        return list(rest.listed(path, "promises", allocation=part, kind=args.kind))
+
+
 class Switches(Inventory):
     """List the switches of a fabric and their positions"""
 
@@ -208,19 +226,24 @@ class HostsCommand(ShowCommand):
         return rest.fabric(args.fabric)
 
 
-class Fit(HostsCommand):
-    """Show whether a number of hosts fits now"""
+def _listed(value: Any) -> Any:
+    """A list as a query has it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else value
 
-    arguments = (*HostsCommand.arguments, PARENT)
+
+class Fit(HostsCommand):
+    """Show whether a number of hosts, or of slots of shared hosts, fits now"""
+
+    arguments = (*HostsCommand.arguments, PARENT, *SLOTS, RISKS)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        self.hosts_required = args.slots is None
         path = self.path(rest, args)
-        query = {
-            name: ",".join(map(str, value)) if isinstance(value, list) else value
-            for name, value in constrained(args).items()
-        }
+        query = {name: _listed(value) for name, value in constrained(args).items()}
         if args.parent is not None:
             query["parent"] = rest.allocation(args.parent)["id"]
+        for name in ("slots", "bandwidth", "deviation", "risks"):
+            query[name] = _listed(getattr(args, name))
         return rest.get(f"{path}/fit", hosts=args.hosts, policy=args.policy, **query)
 
 

@@ -8,6 +8,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
     "hosts": ("index", "name", "state", "source", "owner", "traits", "cost", "ports"),
     "links": ("id", "state", "source", "by", "since", "owner", "lower", "upper", "evidence"),
+    "promises": (
+        *("link", "direction", "allocation", "bandwidth", "promised", "mean", "deviation"),
+        *("outage", "measured"),
+    ),
     "switches": ("guid", "name", "level", "state", "source", "ports", "lid", "positions"),
     "agents": ("name", "role", "condition", "generation", "published", "seen_at", "detail"),
     "history": ("number", "at", "state", "reason", "seconds"),
@@ -47,7 +51,7 @@ LEFT_OUT_FIRST = (
 )
 """Columns that a table leaves out, in this order, if the terminal is too narrow for all."""
 
-SHORTENED = ("id", "owner", "parent")
+SHORTENED = ("id", "owner", "parent", "allocation")
 """Columns with ids of allocations, of which a narrow table shows the first characters."""
 
 SHORTEST_ID = 8
@@ -79,6 +83,8 @@ def _brief(value: Any) -> str:
             return tree if rails == 1 else f"{tree}, {rails} rails"
         case {"user_id": user, "request_id": request}:
             return f"{user} ({request})"
+        case {"bandwidth": bandwidth, "seconds": _, "at": _}:
+            return str(bandwidth)
         case {"guid": guid, "port": port}:
             return f"{guid}/{port}"
         case dict():
@@ -89,6 +95,11 @@ def _brief(value: Any) -> str:
             return "\n".join(
                 f"{owner['name']} ({owner['id']}) of {owner['project_id']}: {brief(owner['hosts'])}"
                 for owner in value
+            )
+        case [{"risk": _, "tenants": _}, *_]:
+            return "\n".join(
+                f"risk {r['risk']:g}: {r['tenants']} tenants{' or more' if r['more'] else ''}"
+                for r in value
             )
         case [{"index": _, "name": _}, *_]:
             return " ".join(host["name"] for host in value)

@@ -122,6 +122,12 @@ def amounts(text: str) -> float | list[float]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
+RISKS = argument(
+    "--risks",
+    metavar="RISK[,RISK...]",
+    help="show how many further tenants with these slots would fit if links had these risks",
+)
+
 SLOTS = (
     argument("--slots", type=int, help="number of virtual machines on shared hosts"),
     argument(

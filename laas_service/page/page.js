@@ -4,6 +4,7 @@
   const FREE = 1, OTHERS = 2, WITHHELD = 3, FIRST = 4;
   const STATES = ["no cable", "up", "drained", "failed"];
   const UNKNOWN_LOAD = 255, GAP = 3, MOST_ROWS = 200, MOST_SPOKEN = 12;
+  const SHARES = { load: "reserved", promised: "promised to sharers", measured: "measured" };
   const TITLES = { hosts: "Hosts", leaf: "Leaf links", spine: "Spine links" };
   const given = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
@@ -71,9 +72,18 @@
   }
   function matrix(name) {
     const raw = map.matrices[name];
+    const load = bytes(raw.load), promises = new Map(Object.entries((map.promises || {})[name] || {})
+      .map(([cell, both]) => [Number(cell), both]));
+    const part = (field) => {
+      const made = new Uint8Array(load.length);
+      for (const [cell, both] of promises) made[cell] = Math.min(UNKNOWN_LOAD - 1,
+        Math.ceil(Math.max(...both.map((one) => 100 * (one[field] || 0) / one.bandwidth))));
+      return made;
+    };
     return {
       name, rows: raw.rows, columns: raw.columns, owner: words(raw.owner), state: bytes(raw.state),
-      load: bytes(raw.load), lower: raw.lower ? words(raw.lower) : null,
+      load, promised: part("promised"), measured: part("measured"), promises,
+      lower: raw.lower ? words(raw.lower) : null,
       upper: raw.upper ? words(raw.upper) : null, image: document.createElement("canvas"),
     };
   }
@@ -120,8 +130,9 @@
     image.height = panel.rows;
     const inside = image.getContext("2d"), pixels = inside.createImageData(panel.columns, panel.rows);
     const packed = new Uint32Array(pixels.data.buffer), cache = new Map();
+    const parts = panel[mode] || panel.load;
     for (let cell = 0; cell < packed.length; cell++) {
-      const owner = panel.owner[cell], state = panel.state[cell], part = panel.load[cell];
+      const owner = panel.owner[cell], state = panel.state[cell], part = parts[cell];
       const key = owner * 65536 + state * 256 + part;
       let colour = cache.get(key);
       if (colour === undefined) {
@@ -135,8 +146,8 @@
   }
   function cellColour(mode, owner, state, part) {
     if (state === 0) return colours.paper;
-    if (mode === "load") {
-      if (owner === OTHERS && part === UNKNOWN_LOAD) return colours.others;
+    if (SHARES[mode]) {
+      if (owner === OTHERS && !map.everything) return colours.others;
       return part ? loadColour(part) : colours.free;
     }
     if (state === 3) return colours.failed;
@@ -166,8 +177,9 @@
       entries.push(["up", colours.up], ["drained", colours.drained], ["failed", colours.failed]);
       if (!map.everything) entries.push(["not yours", colours.others]);
     } else {
-      for (const part of [25, 50, 75, 100]) entries.push([`${part} % reserved`, loadColour(part)]);
-      entries.push(["nothing reserved", colours.free]);
+      const what = SHARES[mode];
+      for (const part of [25, 50, 75, 100]) entries.push([`${part} % ${what}`, loadColour(part)]);
+      entries.push([`nothing ${what}`, colours.free]);
       if (!map.everything) entries.push(["not yours", colours.others]);
     }
     at("legend").replaceChildren(...entries.map(([text, colour]) => element("li", {},
@@ -328,8 +340,14 @@
       if (panel.load[cell] !== UNKNOWN_LOAD && panel.name !== "hosts")
         facts.push(["Reserved", `${panel.load[cell]} % of the bandwidth`]);
     }
+    for (const one of panel.promises.get(cell) || [])
+      facts.push([`Promised ${one.direction}`, `${promisedText(one)}; measured ${measuredText(one)}; ` +
+        `probability of an outage at most ${one.outage}`]);
     return facts;
   }
+  const promisedText = (one) => `${figure(one.promised)} of ${figure(one.bandwidth)} Gb/s`;
+  const measuredText = (one) => (one.measured === null ? "not" : `${figure(one.measured)} Gb/s`);
+  const figure = (number) => String(Number(number.toPrecision(4)));
   const portName = (end, port) => (port ? `${end.guid}/${port} (${end.name}/${port})` : end.guid);
   function ownerName(owner) {
     if (owner >= FIRST) return label(map.tenants[owner - FIRST]);
@@ -380,6 +398,7 @@
       panels.map((p) => `${TITLES[p.name]}, ${p.rows} by ${p.columns}`).join("; "));
     tenantTable(map.tenants.map((_, number) => number));
     hostTable(map.hosts.map((_, number) => number));
+    promiseTable();
     queueTable();
     table("faults", ["What", "State", "Said by", "Since", "Evidence"],
       (map.faults || []).slice(0, MOST_ROWS).map((fault) => [place(fault), fault.state, fault.source,
@@ -401,6 +420,19 @@
       }), "No tenant.");
     at("more-tenants").textContent = numbers.length > MOST_ROWS
       ? `The first ${MOST_ROWS} of ${numbers.length}; search for others.` : "";
+  }
+  function promiseTable() {
+    const rows = panels.flatMap((panel) => [...panel.promises].flatMap(([cell, both]) =>
+      both.map((one) => ({ panel, cell, one }))));
+    rows.sort((a, b) => b.one.promised / b.one.bandwidth - a.one.promised / a.one.bandwidth);
+    at("promises-section").hidden = !rows.length;
+    table("promises", ["Link", "Direction", "Promised", "Measured", "Outage at most"],
+      rows.slice(0, MOST_ROWS).map(({ panel, cell, one }) => [
+        element("button", { type: "button", click: () => choose(panel, cell) },
+          describe(panel, cell)[0].join(" ")),
+        one.direction, promisedText(one), measuredText(one), one.outage]), "No link promises anything.");
+    at("more-promises").textContent = rows.length > MOST_ROWS
+      ? `The ${MOST_ROWS} with the highest share of ${rows.length}.` : "";
   }
   function hostTable(numbers) {
     const hosts = panels.find((panel) => panel.name === "hosts");
@@ -469,20 +501,26 @@
   }
   function question() {
     const asked = map.question, box = at("question");
-    at("ask").hidden = !given.source;
+    at("ask").hidden = at("ask-slots").hidden = !given.source;
     if (!asked) {
       box.replaceChildren(element("p", {}, given.source
-        ? "Ask whether a number of hosts fits, where it would lie, and what is in the way."
+        ? "Ask whether a number of hosts, or of slots of shared hosts, fits, where it would lie, " +
+          "and what is in the way."
         : "Nothing was asked when this page was made."));
       return;
     }
+    const size = asked.slots ? `${asked.slots} slots` : `${asked.hosts} hosts`;
     const lines = [element("p", { class: asked.fits ? null : "bad", id: "verdict" }, asked.fits
-      ? `${asked.hosts} hosts fit now${asked.shape ? ` as ${asked.shape}` : ""}.`
-      : `${asked.hosts} hosts are refused: ${asked.detail} (${asked.reason}).`)];
+      ? `${size} fit now${asked.shape ? ` as ${asked.shape}` : ""}.`
+      : `${size} are refused: ${asked.detail} (${asked.reason}).`)];
     lines.push(element("p", {}, `The largest size that fits now is ${asked.largest_fit}.`));
     if (asked.cells) lines.push(element("p", {}, asked.fits
       ? "It would lie in the outlined cells."
       : "With the changes below it would lie in the outlined cells."));
+    if (asked.risks && asked.risks.length) lines.push(
+      element("h3", {}, "Further tenants with these slots, by the risk of links"),
+      element("ul", { id: "risks-answer" }, ...asked.risks.map((at_) => element("li", {},
+        `risk ${at_.risk}: ${counted(at_.tenants, "tenant", "tenants")}${at_.more ? " or more" : ""}`))));
     const named = (ids) => ids.map((id) => {
       const number = map.tenantOf.get(id);
       return number === undefined ? element("li", {}, id) : element("li", {}, element("button",
@@ -695,6 +733,11 @@
   at("ask").addEventListener("submit", (event) => {
     event.preventDefault();
     fetchMap({ hosts: at("ask-hosts").value });
+  });
+  at("ask-slots").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const names = ["slots", "bandwidth", "deviation", "risks"];
+    fetchMap(Object.fromEntries(names.map((name) => [name, at(name).value]).filter(([, text]) => text)));
   });
   function theme(name) {
     document.documentElement.dataset.theme = name;

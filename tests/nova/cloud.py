@@ -80,6 +80,18 @@ def headers(project: str, admin: bool) -> dict[str, str]:
     }
 
 
+class CellLock(nova_fixtures.ReaderWriterLock):  # type: ignore[misc]
+    """The lock of Nova's fixture of cells, whose readers do not wait for a writer that waits.
+
+    A thread takes it to read while it has the lock of a database. If it waited for a writer then,
+    and the writer for a reader that waits for the database, all three would wait for ever.
+    """
+
+    @property
+    def has_pending_writers(self) -> bool:
+        return False
+
+
 class Nova(test.TestCase):
     """The services of a cloud. ``setUp`` starts them, and ``stop`` ends them."""
 
@@ -90,6 +102,10 @@ class Nova(test.TestCase):
         """Do nothing: the class is a test case only because Nova's fixtures need one."""
 
     def setUp(self) -> None:
+        module = sys.modules[nova_fixtures.CellDatabases.__module__]
+        lock = fixtures.MockPatchObject(module, "ReaderWriterLock", CellLock)
+        lock.setUp()
+        self.addCleanup(lock.cleanUp)
         super().setUp()
         self._calm()
         event.listen(Engine, "connect", _suit_tests)

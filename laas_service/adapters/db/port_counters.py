@@ -82,7 +82,8 @@ class PortCounters:
             if session.scalar(select(_TABLE.guid).where(*due).limit(1)) is None:
                 return False
             ledger = self.ledgers.caught_up(session, fabric_id).ledger
-        owners = Owners(ledger.owners_of_links(), ledger.owners_of_hosts())
+        sharing = frozenset(held.id for held in ledger.everybody() if held.sharing is not None)
+        owners = Owners(ledger.owners_of_links(), ledger.owners_of_hosts(), sharing)
         query = select(_TABLE).where(*due).order_by(_TABLE.guid).limit(BATCH)
         with self.transactions.writing("account counters") as session:
             rows = session.scalars(query.with_for_update()).all()

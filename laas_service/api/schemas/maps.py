@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Schema
+from laas_service.api.schemas.fabrics import RiskFit
 from laas_service.app.lifecycle import State
 from laas_service.domain.allocation import Refusal
 
@@ -133,10 +134,14 @@ class MarkedCells(Schema):
 class MapQuestion(Schema):
     """Whether a size fits; where it lies, now or after the changes that are listed."""
 
-    hosts: int
+    hosts: Annotated[int, Field(description="0 if slots were asked for.")]
+    slots: int | None = None
     policy: str
     fits: bool
     largest_fit: int
+    risks: Annotated[
+        list[RiskFit], Field(description="Of slots: further tenants that would fit, by risk.")
+    ] = []
     shape: str | None = None
     reason: Refusal | None = None
     detail: str | None = None
@@ -145,6 +150,24 @@ class MapQuestion(Schema):
     undrain: Annotated[list[str], Field(description="Names of drained hosts to use again.")] = []
     moves: Annotated[list[str], Field(description="Ids of allocations to move instead.")] = []
     moved_hosts: int = 0
+
+
+class MapPromise(Schema):
+    """What a link promises in one direction to those who share hosts, in Gb/s."""
+
+    direction: Literal["up", "down"]
+    bandwidth: Annotated[float, Field(description="What it may promise.")]
+    promised: float
+    outage: Annotated[float, Field(description="Probability of demands above it, at the highest.")]
+    measured: Annotated[float | None, Field(description="Null if its counters were not read.")]
+
+
+class MapPromises(Schema):
+    """By cell."""
+
+    hosts: dict[int, list[MapPromise]]
+    leaf: dict[int, list[MapPromise]]
+    spine: dict[int, list[MapPromise]]
 
 
 class FabricMap(Schema):
@@ -158,6 +181,10 @@ class FabricMap(Schema):
     tree: MapTree
     matrices: Matrices
     shared: Annotated[SharedCells, Field(description="Cells with several owners.")]
+    promises: Annotated[
+        MapPromises,
+        Field(description="On hosts that a shown allocation shares."),
+    ]
     switches: MapSwitches
     hosts: Annotated[
         list[tuple[str, list[int], list[str]]],

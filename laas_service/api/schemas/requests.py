@@ -22,6 +22,7 @@ from laas_service.app.allocations import LONGEST
 from laas_service.app.lifecycle import State
 from laas_service.app.moves import MOST_MOVES
 from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.app.views.slot_fit import MOST_RISKS
 from laas_service.domain.allocation import Sharing as Shared
 from laas_service.domain.constraints import Constraints as Wanted
 from laas_service.domain.constraints import ContentionFree, Within
@@ -177,25 +178,6 @@ class Constraints(Wishes):
         )
 
 
-class FitQuery(Wishes):
-    hosts: Hosts
-    policy: Annotated[str, AfterValidator(_named)] | None = None
-    parent: Annotated[str | None, Field(description="Inside this container.")] = None
-
-    @field_validator("traits", "avoid_hosts", "avoid_pods", mode="before")
-    @classmethod
-    def _listed(cls, value: object) -> object:
-        return value.split(",") if isinstance(value, str) else value
-
-
-class MapQuery(Schema):
-    hosts: Annotated[
-        int | None,
-        Field(ge=1, le=2**31 - 1, description="Show whether so many hosts fit, and where."),
-    ] = None
-    policy: Annotated[str, AfterValidator(_named)] | None = None
-
-
 class ViewQuery(Schema):
     fabric: Annotated[
         Reference | None, Field(description="Needed if the service has no default fabric.")
@@ -305,6 +287,66 @@ Risk = Annotated[
     float,
     Field(gt=0, le=0.5, description="Probability that demands exceed a link, at the highest."),
 ]
+
+
+class SlotsQuery(Schema):
+    """A question about slots of shared hosts."""
+
+    slots: Annotated[
+        SlotCount | None, Field(description="Ask for so many virtual machines on shared hosts.")
+    ] = None
+    bandwidth: Bandwidths | None = None
+    deviation: Deviations | None = None
+    risks: Annotated[
+        list[Risk] | None,
+        Field(
+            max_length=MOST_RISKS,
+            description="Tell, too, how many further tenants with these slots would fit if links "
+            "had these risks, and at the risk that they have.",
+        ),
+    ] = None
+
+    @field_validator("bandwidth", "deviation", mode="before")
+    @classmethod
+    def _amounts(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) and "," in value else value
+
+    @field_validator("risks", mode="before")
+    @classmethod
+    def _risks(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) else value
+
+
+class FitQuery(Wishes, SlotsQuery):
+    hosts: Annotated[Hosts | None, Field(description="How many hosts; not with slots.")] = None
+    policy: Annotated[str, AfterValidator(_named)] | None = None
+    parent: Annotated[
+        str | None,
+        Field(description="Inside this container; with slots, on the hosts that it shares."),
+    ] = None
+
+    @field_validator("traits", "avoid_hosts", "avoid_pods", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) else value
+
+
+class MapQuery(SlotsQuery):
+    hosts: Annotated[
+        int | None,
+        Field(ge=1, le=2**31 - 1, description="Show whether so many hosts fit, and where."),
+    ] = None
+    policy: Annotated[str, AfterValidator(_named)] | None = None
+    parent: Annotated[
+        str | None, Field(description="The allocation whose hosts are shared, for slots.")
+    ] = None
+
+
+class PromiseQuery(Paging):
+    allocation: Annotated[
+        str | None, Field(description="On hosts that this allocation shares.")
+    ] = None
+    kind: Literal["host", "leaf", "spine"] | None = None
 
 
 class Sharing(Body):

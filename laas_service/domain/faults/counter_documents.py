@@ -16,6 +16,7 @@ from laas_service.domain.faults.counters import (
     PortCounters,
     PortErrors,
     PortUse,
+    Rate,
     SwitchCounters,
     Traffic,
     Words,
@@ -70,7 +71,17 @@ def memory_document(memory: CounterMemory) -> dict[str, Any]:
             }
             for owner, traffic in memory.traffic.items()
         },
+        "rates": _rates_document(memory.rates),
     }
+
+
+def _rates_document(rates: Mapping[int, Rate]) -> dict[str, Any]:
+    return {str(number): list(rate) for number, rate in rates.items()}
+
+
+def _rates(document: Mapping[str, Any]) -> dict[int, Rate]:
+    """The rates in a document; earlier releases wrote none."""
+    return {int(number): Rate(*rate) for number, rate in document.get("rates", {}).items()}
 
 
 def _get(traffic: Traffic, name: str) -> Words | None:
@@ -104,6 +115,7 @@ def memory_from(document: Mapping[str, Any]) -> CounterMemory:
                 for number, by_name in document["excesses"].items()
             },
             {owner: _traffic(traffic) for owner, traffic in document["traffic"].items()},
+            _rates(document),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInput("counters", str(error), "give the document of a memory") from error
@@ -126,6 +138,7 @@ def findings_document(findings: Findings) -> dict[str, Any]:
             for f in findings.foreign
         ],
         "data": {owner: list(data) for owner, data in findings.data.items()},
+        "rates": _rates_document(findings.rates),
     }
 
 
@@ -144,6 +157,7 @@ def findings_from(document: Mapping[str, Any]) -> Findings:
             tuple(PortErrors(PortRef(guid, port), *rest) for port, *rest in document["errors"]),
             tuple(Foreign(*values) for values in document["foreign"]),
             {owner: Data(*values) for owner, values in document["data"].items()},
+            _rates(document),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInput("counters", str(error), "give the document of findings") from error

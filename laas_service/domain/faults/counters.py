@@ -277,6 +277,17 @@ class Traffic:
     """At the reading before the last."""
 
 
+class Rate(NamedTuple):
+    """The data that crossed a port, as a mean between the last two readings."""
+
+    seconds: float
+    """Time between these readings."""
+    sent: float
+    """Bytes a second that the switch sent."""
+    received: float
+    """Bytes a second that it received."""
+
+
 @dataclass(frozen=True, slots=True)
 class CounterMemory:
     """What is remembered of a switch between two readings. Ports are numbers."""
@@ -288,6 +299,8 @@ class CounterMemory:
     excesses: Mapping[int, Mapping[str, Excess]] = field(default_factory=dict)
     traffic: Mapping[str, Traffic] = field(default_factory=dict)
     """By owner."""
+    rates: Mapping[int, Rate] = field(default_factory=dict)
+    """By port, of links and hosts of allocations that share their hosts."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +309,8 @@ class Owners:
 
     links: Mapping[Link, str]
     hosts: Mapping[int, str]
+    sharing: frozenset[str] = frozenset()
+    """Those that share their hosts."""
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -364,7 +379,8 @@ class _Account:
                 growth[number] = grown
             if beyond := dict(self._excesses(number, grown)):
                 excesses[number] = beyond
-        return CounterMemory(self._new, self._uses, growth, excesses, dict(self._traffic()))
+        traffic, rates = dict(self._traffic()), dict(self._rates())
+        return CounterMemory(self._new, self._uses, growth, excesses, traffic, rates)
 
     def _before(self, number: int) -> PortCounters | None:
         """The last counters of a port that led to the same other end then."""
@@ -422,6 +438,20 @@ class _Account:
             yield BIT_ERROR_RATE, Excess(at if excess is None else excess.since, at, 0.0, text)
 
     # -- data -------------------------------------------------------------------
+
+    def _rates(self) -> Iterator[tuple[int, Rate]]:
+        """Of ports that count with 64 bits and were not reset since the last reading."""
+        for number, use in self._uses.items():
+            old = self._before(number)
+            if self._old is None or old is None or use.owner not in self._owners.sharing:
+                continue
+            sent, received = (increase(n, old, self._new.ports[number]) for n in (SENT, RECEIVED))
+            if sent is not None and received is not None and sent.exact and received.exact:
+                seconds = self._new.at - self._old.last.at
+                yield (
+                    number,
+                    Rate(seconds, 4 * sent.amount / seconds, 4 * received.amount / seconds),
+                )
 
     def _traffic(self) -> Iterator[tuple[str, Traffic]]:
         ports: dict[str, list[int]] = defaultdict(list)
@@ -598,6 +628,8 @@ class Findings:
     foreign: tuple[Foreign, ...] = ()
     data: Mapping[str, Data] = field(default_factory=dict)
     """By owner."""
+    rates: Mapping[int, Rate] = field(default_factory=dict)
+    """By port, as in ``CounterMemory``."""
 
 
 def findings(memory: CounterMemory, cabling: Cabling, rules: CounterRules) -> Findings:
@@ -620,7 +652,8 @@ def findings(memory: CounterMemory, cabling: Cabling, rules: CounterRules) -> Fi
         )
         for owner, traffic in memory.traffic.items()
     }
-    return Findings(guid, memory.last.at, leaf, tuple(errors), tuple(audit(memory, rules)), data)
+    foreign = tuple(audit(memory, rules))
+    return Findings(guid, memory.last.at, leaf, tuple(errors), foreign, data, memory.rates)
 
 
 def excessive(errors: Iterable[PortErrors], cabling: Cabling) -> dict[Link, str]:

@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from laas_service.domain.errors import DoubleClaim, LimitExceeded
+from laas_service.domain.errors import LimitExceeded
 from laas_service.domain.grouping import grouped
 from laas_service.domain.virtual_clusters.plan import Move, Plan
 from laas_service.domain.virtual_clusters.routed_search import (
-    BUDGET,
     STARTS,
     Cost,
     Effort,
+    Engine,
     Placed,
     Refused,
 )
@@ -35,44 +35,6 @@ VISITS = 60
 
 Places = Mapping[int, int]
 """Unit -> machine."""
-
-
-def embed(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> Placed | Refused:
-    """A place for a new cluster; ``budget`` None searches to the end.
-
-    Raises:
-        DoubleClaim: the site holds a cluster of this id.
-        InvalidInput: a mean is not above 0, or there are no machines.
-    """
-    if cluster.id in site.clusters:
-        raise DoubleClaim(f"cluster {cluster.id!r} exists already; change it")
-    return _Search(site, cluster, Effort(budget, VISITS)).answer()
-
-
-def change(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> Placed | Refused:
-    """From what the site holds by this id to ``cluster``: other machines, other demands, or both.
-
-    Units up to the new size remain.
-
-    Raises:
-        NotFound: the site holds no such cluster.
-        InvalidInput: as ``embed``.
-    """
-    site.held(cluster.id)
-    return _Search(site, cluster, Effort(budget, VISITS)).answer()
-
-
-def largest(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> int:
-    """The most of the first units of the cluster for which a plan is found; 0 if there is none."""
-    low, high, effort = 0, len(cluster.demands), Effort(budget, VISITS)
-    while low < high:
-        size = (low + high + 1) // 2
-        part = Cluster(cluster.id, cluster.demands[:size])
-        if isinstance(_Search(site, part, effort).answer(), Placed):
-            low = size
-        else:
-            high = size - 1
-    return low
 
 
 class _Search:
@@ -254,6 +216,10 @@ class _Search:
                 raise LimitExceeded("the search has used up its budget")
             self.effort.looks -= 1
         return self.fits(at)
+
+
+MIXED = Engine(_Search, VISITS)
+"""For clusters whose machines may have different demands."""
 
 
 def embedding_of(at: Places) -> Embedding:

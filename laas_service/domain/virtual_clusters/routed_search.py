@@ -18,9 +18,9 @@ tree, since each physical link has a limit of its own (``routed_site``). The sea
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -81,45 +81,65 @@ class Refused(NamedTuple):
     """Whether no embedding fits."""
 
 
-def embed(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> Placed | Refused:
-    """A place for a new cluster, of least footprint; ``budget`` None searches to the end.
+class Search(Protocol):
+    """The search for one request."""
 
-    Raises:
-        DoubleClaim: the site holds a cluster of this id.
-        InvalidInput: the demands differ, a mean is not above 0, or there are none.
-    """
-    if cluster.id in site.clusters:
-        raise DoubleClaim(f"cluster {cluster.id!r} exists already; change it")
-    return _Search(site, cluster, Effort(budget, VISITS)).answer()
+    def answer(self) -> Placed | Refused:
+        """The cheapest plan found."""
 
 
-def change(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> Placed | Refused:
-    """From what the site holds by this id to ``cluster``: other slots, another demand, or both.
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Answers requests by searches of one kind. A ``budget`` of None searches to the end."""
 
-    Raises:
-        NotFound: the site holds no such cluster.
-        InvalidInput: as ``embed``.
-    """
-    site.held(cluster.id)
-    return _Search(site, cluster, Effort(budget, VISITS)).answer()
+    search: Callable[[RoutedSite, Cluster, Effort], Search]
+    visits: int
+    """As in ``Effort``, for each request."""
 
+    def embed(
+        self, site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET
+    ) -> Placed | Refused:
+        """A place for a new cluster, of least footprint.
 
-def largest(site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> int:
-    """The most units, up to the cluster's, for which a plan is found; 0 if there is none.
+        Raises:
+            DoubleClaim: the site holds a cluster of this id.
+            InvalidInput: the search does not take such demands, a mean is not above 0, or there
+                are none.
+        """
+        if cluster.id in site.clusters:
+            raise DoubleClaim(f"cluster {cluster.id!r} exists already; change it")
+        return self.search(site, cluster, Effort(budget, self.visits)).answer()
 
-    The slots and links of a cluster that the site holds by this id count as free. Whatever fits
-    also fits with fewer units, so with ``budget`` None this is exact. All sizes that are tried
-    share the budget.
-    """
-    low, high, effort = 0, len(cluster.demands), Effort(budget, VISITS)
-    while low < high:
-        size = (low + high + 1) // 2
-        part = Cluster(cluster.id, cluster.demands[:size])
-        if isinstance(_Search(site, part, effort).answer(), Placed):
-            low = size
-        else:
-            high = size - 1
-    return low
+    def change(
+        self, site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET
+    ) -> Placed | Refused:
+        """From what the site holds by this id to ``cluster``: other slots, other demands, or both.
+
+        Units up to the new size remain.
+
+        Raises:
+            NotFound: the site holds no such cluster.
+            InvalidInput: as ``embed``.
+        """
+        site.held(cluster.id)
+        return self.search(site, cluster, Effort(budget, self.visits)).answer()
+
+    def largest(self, site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> int:
+        """The most of the first units of the cluster for which a plan is found; 0 for none.
+
+        The slots and links of a cluster that the site holds by this id count as free. Whatever
+        fits also fits with fewer units, so with ``budget`` None this is exact. All sizes that are
+        tried share the budget.
+        """
+        low, high, effort = 0, len(cluster.demands), Effort(budget, self.visits)
+        while low < high:
+            size = (low + high + 1) // 2
+            part = Cluster(cluster.id, cluster.demands[:size])
+            if isinstance(self.search(site, part, effort).answer(), Placed):
+                low = size
+            else:
+                high = size - 1
+        return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,3 +442,7 @@ class _Filling:
 
 def _counts(plan: Plan) -> dict[int, int]:
     return {machine: len(units) for machine, units in plan.embedding.items() if units}
+
+
+ALIKE = Engine(_Search, VISITS)
+"""For clusters whose machines have the same demand."""

@@ -27,6 +27,8 @@ keeps the probability that traffic exceeds the link at or below ``risk``: for no
 are cut off at 0, without an approximation, and for any choice of traffic within the draw.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
@@ -59,7 +61,7 @@ class Unit(NamedTuple):
     variance: int
 
     @classmethod
-    def of(cls, cluster: Cluster) -> "Unit":
+    def of(cls, cluster: Cluster) -> Unit:
         """That of a cluster whose machines have the same demand.
 
         Raises:
@@ -72,7 +74,7 @@ class Unit(NamedTuple):
         return cls.of_demand(cluster.id, cluster.demands[0])
 
     @classmethod
-    def of_demand(cls, id: str, demand: Demand) -> "Unit":
+    def of_demand(cls, id: str, demand: Demand) -> Unit:
         """That of one machine of cluster ``id``. Raises: InvalidInput, for a mean not above 0."""
         mean, variance = demand
         if mean <= 0:
@@ -106,6 +108,21 @@ class Held(NamedTuple):
     def counts(self) -> dict[int, int]:
         """Machine -> units."""
         return {machine: len(units) for machine, units in self.embedding.items() if units}
+
+
+class LinkLoad(NamedTuple):
+    """What a link promises to all clusters together, in the unit of its bandwidth."""
+
+    link: int
+    """Its number (``Routes``)."""
+    mean: float
+    """What is certain, and the means of what is not."""
+    deviation: float
+    """Standard deviation of what is not certain."""
+    occupancy: float
+    """The promised share of its bandwidth, with what demands need beyond their means."""
+    outage: float
+    """Bound on the probability that demands exceed its bandwidth."""
 
 
 class RoutedSite:
@@ -274,15 +291,46 @@ class RoutedSite:
         return used / np.maximum(self._capacity, 1)
 
     def outage(self) -> Numbers:
-        """By link: the bound on the probability that demands exceed it, at most ``risk``."""
+        """By link: the bound on the probability that demands exceed it, at most ``risk``.
+
+        Both bounds are exceeded where links have failed, so that traffic takes others.
+        """
         room = self._capacity - self._certain - self._mean
+        outage = np.where(room < 0, 1.0, 0.0)
         deviation = np.sqrt(self._variance * float(GRAIN))
-        return np.array(
-            [
-                1 - _STANDARD.cdf(float(left / spread)) if spread else 0.0
-                for left, spread in zip(room, deviation, strict=True)
-            ]
-        )
+        (spread,) = np.nonzero(deviation)
+        outage[spread] = [
+            1 - _STANDARD.cdf(units) for units in (room[spread] / deviation[spread]).tolist()
+        ]
+        return outage
+
+    def loads(self) -> list[LinkLoad]:
+        """What is promised on each link that promises anything, ascending by number of link."""
+        occupancy, outage = self.occupancy(), self.outage()
+        (links,) = np.nonzero(self._certain + self._mean)
+        return [
+            LinkLoad(
+                link,
+                (int(self._certain[link]) + int(self._mean[link])) / GRAIN,
+                (int(self._variance[link]) / GRAIN) ** 0.5,
+                float(occupancy[link]),
+                float(outage[link]),
+            )
+            for link in links.tolist()
+        ]
+
+    def at_risk(self, risk: float) -> RoutedSite:
+        """A copy of the site as it is now, with another risk; what it holds may be too much.
+
+        Raises:
+            InvalidInput: ``risk`` is not above 0 and at most 0.5.
+        """
+        site = RoutedSite(self.routes, 1, self._capacity / GRAIN, risk)
+        site.free, site.closed = self.free.copy(), self.closed
+        sums = (self._certain, self._mean, self._variance)
+        site._certain, site._mean, site._variance = (each.copy() for each in sums)
+        site.clusters = dict(self.clusters)
+        return site
 
     def claim(self, cluster: Cluster, embedding: Embedding) -> None:
         """Claim slots, and promise bandwidth on all links that the cluster can load.

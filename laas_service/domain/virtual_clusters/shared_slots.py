@@ -27,10 +27,10 @@ from laas_service.domain.allocation import (
 from laas_service.domain.errors import NotFound
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Link
-from laas_service.domain.virtual_clusters import routed_mixed, routed_search
 from laas_service.domain.virtual_clusters.plan import Move, Plan
-from laas_service.domain.virtual_clusters.routed_search import Refused
-from laas_service.domain.virtual_clusters.routed_site import Held, Promised, RoutedSite
+from laas_service.domain.virtual_clusters.routed_mixed import MIXED
+from laas_service.domain.virtual_clusters.routed_search import ALIKE, Engine, Refused
+from laas_service.domain.virtual_clusters.routed_site import Held, LinkLoad, Promised, RoutedSite
 from laas_service.domain.virtual_clusters.routes import Routes
 from laas_service.domain.virtual_clusters.site import Cluster, Demand, Embedding
 
@@ -105,8 +105,7 @@ class SharedSlots:
         with self._site(fabric) as site:
             cluster = _cluster(request.id, request.slots)
             alike = request.slots.alike
-            embed = routed_search.embed if alike else routed_mixed.embed
-            answer = embed(site, cluster)
+            answer = _engine(alike=alike).embed(site, cluster)
             if isinstance(answer, Refused):
                 return _refusal(site, cluster, answer, alike=alike)
             slots = _slots(site, request.slots, answer.plan)
@@ -128,14 +127,64 @@ class SharedSlots:
         with self._site(fabric) as site:
             cluster = _cluster(allocation.id, demand)
             alike = demand.alike and allocation.slots.demand.alike
-            change = routed_search.change if alike else routed_mixed.change
-            answer = change(site, cluster)
+            answer = _engine(alike=alike).change(site, cluster)
             if isinstance(answer, Refused):
                 return _refusal(site, cluster, answer, alike=alike)
             slots = _slots(site, demand, answer.plan)
             if not answer.plan.moves:
                 return _with(allocation, slots)
             return self._in_order(site, allocation, allocation.slots, slots, answer.plan)
+
+    def largest(self, fabric: LedgerView, demand: SlotDemand) -> int:
+        """The most slots with this demand for which a place is found; 0 if there is none.
+
+        Of demands that differ, so many of the first ones.
+
+        Raises:
+            NotFound: as ``propose``.
+        """
+        with self._site(fabric) as site:
+            free = int(np.delete(site.free, site.closed).sum())
+            most = demand._replace(slots=free) if demand.alike else demand
+            if not most.slots:
+                return 0
+            return _engine(alike=demand.alike).largest(site, _cluster("", most))
+
+    def tenants(self, fabric: LedgerView, demand: SlotDemand, risk: float, most: int) -> int:
+        """How many further tenants with this demand fit, if links had this risk; at most ``most``.
+
+        They are placed one after the other, each as ``propose`` does. Nothing is claimed.
+
+        Raises:
+            NotFound: as ``propose``.
+            InvalidInput: ``risk`` is not above 0 and at most 0.5.
+        """
+        with self._site(fabric) as site:
+            trial = site.at_risk(risk)
+        embed = _engine(alike=demand.alike).embed
+        for number in range(most):
+            cluster = _cluster(f"further {number}", demand)
+            with self._lock:  # others are served between two tenants
+                answer = embed(trial, cluster)
+                if isinstance(answer, Refused):
+                    return number
+                embedding = answer.plan.embedding
+                trial.hold(Held(cluster, embedding, trial.promised(cluster, embedding)))
+        return most
+
+    def loads(self, fabric: LedgerView) -> list[LinkLoad]:
+        """What each link promises to all sharers, ascending by link; it is as in ``Promise``.
+
+        Where links have failed, with the traffic that takes others.
+
+        Raises:
+            NotFound: as ``propose``.
+        """
+        with self._site(fabric) as site:
+            loads = [
+                load._replace(link=int(site.routes.physical[load.link])) for load in site.loads()
+            ]
+        return sorted(loads)
 
     def _in_order(
         self, site: RoutedSite, allocation: Allocation, old: Slots, new: Slots, plan: Plan
@@ -248,6 +297,10 @@ def _promised(routes: Routes, promises: tuple[Promise, ...]) -> Promised:
     return Promised(links, (amounts[0], amounts[1], amounts[2]))
 
 
+def _engine(*, alike: bool) -> Engine:
+    return ALIKE if alike else MIXED
+
+
 def _cluster(id: str, demand: SlotDemand) -> Cluster:
     return Cluster(id, tuple(Demand(mean, deviation**2) for mean, deviation in demand.each))
 
@@ -308,8 +361,7 @@ def _after(embedding: Embedding, move: Move) -> Embedding:
 
 def _refusal(site: RoutedSite, cluster: Cluster, refused: Refused, *, alike: bool) -> NoFit:
     """The refusal with the binding link, or the number of free slots, and what fits."""
-    largest = routed_search.largest if alike else routed_mixed.largest
-    most = largest(site, cluster)
+    most = _engine(alike=alike).largest(site, cluster)
     held = site.clusters.get(cluster.id)
     free = int(np.delete(site.free, site.closed).sum())
     free += sum(held.counts.values()) if held is not None else 0

@@ -69,6 +69,7 @@ SAMPLES = {
     "fabric map": ("--html", "map.html"),
     "fabric observation": (),
     "fabric plane": ("--l2", "3", "--dry-run"),
+    "fabric promises": ("--kind", "host"),
     "fabric routing": (),
     "fabric show": (),
     "fabric sleep": ("--moves", "1", "--dry-run"),

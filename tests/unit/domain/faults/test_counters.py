@@ -325,6 +325,50 @@ class Tenants:
         return Data(*map(sum, zip(*some, strict=True)))
 
 
+def test_rates_of_shared_hosts_and_their_links_are_those_of_the_last_interval():
+    """Red shares its hosts, blue does not; what crossed before the last reading is forgotten."""
+    tenants = Tenants()
+    tenants.owners = replace(tenants.owners, sharing=frozenset({"red"}))
+    tenants.read()
+    for source, destination, links in pairs(tenants, tenants.tenants[1]):
+        tenants.send(source, destination, links, 999)
+    tenants.read()
+    before = {guid: {n: list(w) for n, w in at.items()} for guid, at in tenants.words.items()}
+    for number, allocation in enumerate(tenants.tenants):
+        for source, destination, links in pairs(tenants, allocation):
+            tenants.send(source, destination, links, 30 + number)
+    tenants.read(after=20.0)
+    hosts = set(tenants.tenants[1].hosts(tenants.topology))
+    ends = {(e.at.guid, e.at.port) for e in tenants.inventory.endpoints if e.host in hosts}
+    for link in tenants.tenants[1].links(tenants.topology):
+        cable = tenants.inventory.cable_of_link[link]
+        ends |= {(end.guid, end.port) for end in (cable.lower, cable.upper)}
+    shown = set()
+    for guid, memory in tenants.memories.items():
+        rates = findings(memory, tenants.cabling, tenants.rules).rates
+        shown |= {(guid, port) for port in rates}
+        for port, rate in rates.items():
+            grown = [
+                n - o for n, o in zip(tenants.words[guid][port], before[guid][port], strict=True)
+            ]
+            assert rate == (20.0, 4 * grown[0] / 20.0, 4 * grown[1] / 20.0)
+    assert shown == ends
+    assert any(rate.sent for m in tenants.memories.values() for rate in m.rates.values())
+    guid, port = min(ends)
+    tenants.words[guid][port][0] = 0  # somebody reset the counters
+    tenants.read()
+    assert port not in tenants.memories[guid].rates
+
+
+def test_documents_of_earlier_releases_have_no_rates():
+    tenants = Tenants()
+    tenants.read()
+    memory = next(iter(tenants.memories.values()))
+    document = counter_documents.memory_document(memory)
+    del document["rates"]
+    assert counter_documents.memory_from(document) == memory
+
+
 def pairs(tenants, allocation):
     hosts = list(allocation.hosts(tenants.topology))
     return [(a, b, tenants.path(allocation, a, b)) for a, b in pairwise([*hosts, hosts[0]])]

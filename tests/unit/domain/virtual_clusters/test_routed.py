@@ -22,13 +22,7 @@ from hypothesis import strategies as st
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
-from laas_service.domain.virtual_clusters.routed_search import (
-    Placed,
-    Refused,
-    change,
-    embed,
-    largest,
-)
+from laas_service.domain.virtual_clusters.routed_search import ALIKE, Placed, Refused
 from laas_service.domain.virtual_clusters.routed_site import RoutedSite
 from laas_service.domain.virtual_clusters.routes import NO_ROUTE, Routes
 from laas_service.domain.virtual_clusters.site import Cluster, Demand
@@ -205,7 +199,7 @@ def test_the_exact_load_admits_what_the_bound_refuses():
     site = RoutedSite(routes, 1, room)
     cross = crossing(routes, counts)
     assert (cross.bound > room[cross.links]).any()
-    answer = embed(site, Cluster.alike("six", 6, 1.0), budget=None)
+    answer = ALIKE.embed(site, Cluster.alike("six", 6, 1.0), budget=None)
     assert isinstance(answer, Placed)
     assert set(answer.plan.embedding) == set(counts)
     site.claim(Cluster.alike("six", 6, 1.0), answer.plan.embedding)
@@ -224,11 +218,13 @@ def test_a_new_cluster_fits_whenever_any_embedding_does_at_the_least_footprint(n
     cluster = Cluster.alike("new", rng.randint(1, 6), rng.choice(BANDWIDTHS))
     bandwidth = cluster.demands[0].mean
     found = valid(site, judge, held(site), len(cluster.demands), bandwidth)
-    answer = embed(site, cluster, budget=None)
+    answer = ALIKE.embed(site, cluster, budget=None)
     assert isinstance(answer, Placed) == bool(found)
     assert answer.proven
     fits = [n for n in range(1, 7) if valid(site, judge, held(site), n, bandwidth)]
-    assert largest(site, cluster, budget=None) == min(len(cluster.demands), max(fits, default=0))
+    assert ALIKE.largest(site, cluster, budget=None) == min(
+        len(cluster.demands), max(fits, default=0)
+    )
     if isinstance(answer, Placed):
         counts = by_host(site.routes, answer.plan.embedding)
         assert judge.footprint(counts) == min(map(judge.footprint, found)) == answer.cost.footprint
@@ -252,7 +248,7 @@ def test_a_change_has_the_fewest_migrations_then_the_least_footprint_of_all(name
         pairs = [[c.get(host, 0) for host in judge.hosts] for c in (before, counts)]
         return every_embedding.migrations(*pairs), judge.footprint(counts)
 
-    answer = change(site, cluster, budget=None)
+    answer = ALIKE.change(site, cluster, budget=None)
     assert isinstance(answer, Placed) == bool(found)
     assert answer.proven
     if isinstance(answer, Placed):
@@ -283,7 +279,7 @@ def test_a_history_breaks_no_promise_and_gives_everything_back(name, data):
         cluster = Cluster.alike(id, size, mean, spread * mean)
         if verb == "release":
             site.release(id)
-        elif isinstance(answer := {"embed": embed, "change": change}[verb](site, cluster), Placed):
+        elif isinstance(answer := getattr(ALIKE, verb)(site, cluster), Placed):
             if verb == "embed":
                 site.claim(cluster, answer.plan.embedding)
             else:
@@ -365,22 +361,22 @@ def test_demands_exceed_a_link_no_more_often_than_the_risk(name, spread):
 def test_a_refusal_names_what_is_full_and_the_largest_cluster_that_fits():
     routes, _ = ROUTED["three leaves"]
     site = RoutedSite(routes, 2, 2.0)
-    answer = embed(site, Cluster.alike("a", 13, 0.1))
+    answer = ALIKE.embed(site, Cluster.alike("a", 13, 0.1))
     assert answer == Refused("12 slots are free, 13 asked for", True)
-    assert largest(site, Cluster.alike("a", 13, 0.1)) == 12
+    assert ALIKE.largest(site, Cluster.alike("a", 13, 0.1)) == 12
     wide = Cluster.alike("a", 6, 1.5)
-    answer = embed(site, wide, budget=None)
+    answer = ALIKE.embed(site, wide, budget=None)
     assert isinstance(answer, Refused)
     assert answer.proven
     assert "link" in answer.binding
-    assert largest(site, wide, budget=None) == 4
+    assert ALIKE.largest(site, wide, budget=None) == 4
 
 
 def test_a_failed_link_leaves_hosts_that_no_cluster_joins():
     topology, allocation = FABRICS["tapered"]
     site = RoutedSite(Routes(topology, allocation, {LeafLink(0, 0, 0)}), 2, 2.0)
-    assert isinstance(embed(site, Cluster.alike("a", 9, 0.1), budget=None), Refused)
-    assert largest(site, Cluster.alike("a", 9, 0.1), budget=None) == 8
+    assert isinstance(ALIKE.embed(site, Cluster.alike("a", 9, 0.1), budget=None), Refused)
+    assert ALIKE.largest(site, Cluster.alike("a", 9, 0.1), budget=None) == 8
 
 
 def test_what_the_ledger_refuses_changes_nothing():
@@ -397,11 +393,11 @@ def test_what_the_ledger_refuses_changes_nothing():
     with pytest.raises(DoubleClaim, match="link"):
         site.replace(Cluster.alike("a", 2, 1.5), {0: (0,), 2: (1,)})
     with pytest.raises(DoubleClaim, match="exists"):
-        embed(site, Cluster.alike("a", 1, 1.0))
+        ALIKE.embed(site, Cluster.alike("a", 1, 1.0))
     with pytest.raises(NotFound):
-        change(site, Cluster.alike("b", 1, 1.0))
+        ALIKE.change(site, Cluster.alike("b", 1, 1.0))
     with pytest.raises(InvalidInput):
-        embed(site, Cluster("b", (Demand(1.0), Demand(2.0))))
+        ALIKE.embed(site, Cluster("b", (Demand(1.0), Demand(2.0))))
     assert (site.occupancy().tolist(), site.free.tolist()) == before
 
 

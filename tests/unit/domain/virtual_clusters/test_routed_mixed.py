@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput
-from laas_service.domain.virtual_clusters import routed_mixed
+from laas_service.domain.virtual_clusters.routed_mixed import MIXED
 from laas_service.domain.virtual_clusters.routed_search import Cost, Placed, Refused
 from laas_service.domain.virtual_clusters.routed_site import RoutedSite
 from laas_service.domain.virtual_clusters.site import Cluster, Demand
@@ -119,7 +119,7 @@ def test_it_fits_whenever_any_place_does_at_the_least_footprint(name, seed):
     site, judge = scattered(name, rng)
     means = [rng.choice(MEANS) for _ in range(rng.randint(1, 4))]
     found, _ = valid(site, judge, means)
-    answer = routed_mixed.embed(site, mixed("new", means), budget=None)
+    answer = MIXED.embed(site, mixed("new", means), budget=None)
     assert isinstance(answer, Placed) == bool(len(found))
     assert answer.proven
     if isinstance(answer, Placed):
@@ -130,7 +130,7 @@ def test_it_fits_whenever_any_place_does_at_the_least_footprint(name, seed):
         assert max(used(site, judge).values()) <= site._capacity.max() / 2**20 + 1e-9
     fits = [n for n in range(1, len(means) + 1) if len(valid(site, judge, means[:n])[0])]
     if not isinstance(answer, Placed):
-        largest = routed_mixed.largest(site, mixed("new", means), budget=None)
+        largest = MIXED.largest(site, mixed("new", means), budget=None)
         assert largest == max(fits, default=0)
 
 
@@ -146,7 +146,7 @@ def test_a_change_has_the_fewest_migrations_of_all(name, seed):
     means = [rng.choice(MEANS) for _ in range(rng.randint(1, 4))]
     found, moved = valid(site, judge, means, id)
     before = site.clusters[id].embedding
-    answer = routed_mixed.change(site, mixed(id, means), budget=None)
+    answer = MIXED.change(site, mixed(id, means), budget=None)
     assert isinstance(answer, Placed) == bool(len(found))
     assert answer.proven
     if isinstance(answer, Placed):
@@ -181,12 +181,12 @@ def test_a_refusal_names_what_is_full():
     routes, _ = ROUTED["tapered"]
     site = RoutedSite(routes, 2, 1.0)
     many = mixed("a", [0.1 + 0.01 * n for n in range(13)])
-    assert routed_mixed.embed(site, many) == Refused("12 slots are free, 13 asked for", True)
+    assert MIXED.embed(site, many) == Refused("12 slots are free, 13 asked for", True)
     large = mixed("a", [2.0, 2.5, 3.0])
-    answer = routed_mixed.embed(site, large, budget=None)
+    answer = MIXED.embed(site, large, budget=None)
     assert isinstance(answer, Refused)
     assert answer.proven
     assert "has no room for the demands" in answer.binding
-    assert routed_mixed.largest(site, large, budget=None) == 2
+    assert MIXED.largest(site, large, budget=None) == 2
     with pytest.raises(InvalidInput):
-        routed_mixed.embed(site, mixed("a", [1.0, -1.0]))
+        MIXED.embed(site, mixed("a", [1.0, -1.0]))

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What links promise to tenants who share hosts, beside the traffic that was measured there."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+from laas_service.app.records import FabricRecord
+from laas_service.domain.allocation import Allocation, Sharing
+from laas_service.domain.faults.counters import Findings, Rate
+from laas_service.domain.inventory import PortRef
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.topology import LeafLink, Link, link_name
+from laas_service.domain.virtual_clusters.routed_site import LinkLoad
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+
+BITS = 8e-9
+"""Gb/s in one byte a second."""
+
+
+class Measured(NamedTuple):
+    """Traffic on a link in one direction, from the counters of a switch."""
+
+    bandwidth: float
+    """Gb/s, as a mean between the last two readings."""
+    seconds: float
+    """Time between these readings."""
+    at: datetime
+    """Time of the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseEntry:
+    """What a link promises in one direction; ``measured`` is None if its counters were not read.
+
+    ``link`` is None for the link of a host, and ``host`` for those between switches.
+    """
+
+    allocation: str
+    """The one whose hosts are shared."""
+    sharing: Sharing
+    link: Link | None
+    host: int | None
+    name: str
+    """Of the link, or of the host."""
+    down: bool
+    load: LinkLoad
+    measured: Measured | None
+
+    @property
+    def promised(self) -> float:
+        """Gb/s, with what demands need beyond their means."""
+        return self.load.occupancy * self.sharing.bandwidth
+
+    @property
+    def kind(self) -> Literal["host", "leaf", "spine"]:
+        """Of the link."""
+        if self.link is None:
+            return "host"
+        return "leaf" if isinstance(self.link, LeafLink) else "spine"
+
+    @property
+    def direction(self) -> Literal["up", "down"]:
+        """``down`` is towards the host."""
+        return "down" if self.down else "up"
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Orders the entries of a fabric."""
+        return self.allocation, self.load.link
+
+
+def promises(
+    fabric: FabricRecord, ledger: LedgerView, slots: SharedSlots, counters: Iterable[Findings]
+) -> Iterator[PromiseEntry]:
+    """Each link and direction that promises anything, by allocation and ``Promise.link``."""
+    parts = [held for held in ledger.everybody() if held.sharing is not None]
+    if not parts:
+        return
+    rates = _rates(counters)
+    for part in sorted(parts, key=lambda part: part.id):
+        for load in slots.loads(ledger.ledger(part.id)):
+            yield _entry(fabric, part, load, rates)
+
+
+Rates = dict[PortRef, tuple[float, Rate]]
+"""By port: time of the reading, and rate."""
+
+
+def _rates(counters: Iterable[Findings]) -> Rates:
+    return {
+        PortRef(found.guid, port): (found.at, rate)
+        for found in counters
+        for port, rate in found.rates.items()
+    }
+
+
+def _entry(fabric: FabricRecord, part: Allocation, load: LinkLoad, rates: Rates) -> PromiseEntry:
+    tree, inventory = fabric.topology.tree, fabric.inventory
+    number, down = divmod(load.link, 2)
+    cables, link, host = tree.leaf_links + tree.spine_links, None, None
+    below: PortRef | None = None  # the port of the upper switch, or of a host's leaf
+    above: PortRef | None = None  # the port of the lower switch
+    if number < cables:
+        link = tree.link_at(number)
+        name = link_name(link)
+        if (cable := inventory.cable_of_link.get(link)) is not None:
+            above, below = cable.lower, cable.upper
+    else:
+        host = number - cables
+        name = inventory.host_names[host]
+        if (endpoint := inventory.endpoint_of_port.get((host, 0))) is not None:
+            below = endpoint.at
+    measured = None
+    for port, sends in ((above, not down), (below, bool(down))):
+        if measured is None and port in rates:
+            at, rate = rates[port]
+            amount = BITS * (rate.sent if sends else rate.received)
+            measured = Measured(amount, rate.seconds, datetime.fromtimestamp(at, UTC))
+    assert part.sharing is not None
+    return PromiseEntry(part.id, part.sharing, link, host, name, bool(down), load, measured)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Whether slots of shared hosts would fit now, and what another risk would give."""
+
+from collections.abc import Sequence
+
+from laas_service.app.requests import Fit, RiskFit
+from laas_service.domain.allocation import NoFit, Request, SlotDemand
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+
+MOST_TENANTS = 50
+"""Further tenants that are placed at most, at each risk."""
+
+MOST_RISKS = 8
+"""Risks that one question may name."""
+
+
+def slot_fit(
+    slots: SharedSlots, ledger: LedgerView, demand: SlotDemand, risks: Sequence[float] = ()
+) -> Fit:
+    """Whether the demand fits on the shared hosts that the ledger is of.
+
+    With ``risks``, also how many further tenants with this demand fit at each of them and at the
+    risk that the links have.
+
+    Raises:
+        InvalidInput: a risk is not above 0 and at most 0.5, or there are too many.
+    """
+    assert ledger.part is not None
+    assert ledger.part.sharing is not None
+    if len(risks) > MOST_RISKS:
+        raise InvalidInput("risks", len(risks), f"name at most {MOST_RISKS}")
+    answer = slots.propose(ledger, Request("", 0, slots=demand))
+    cut_off = isinstance(answer, NoFit) and answer.cut_off
+    largest = answer.largest_fit if isinstance(answer, NoFit) else None
+    if largest is None:
+        largest = slots.largest(ledger, demand)
+    found = []
+    for risk in sorted({*risks, ledger.part.sharing.risk}) if risks else ():
+        tenants = slots.tenants(ledger, demand, risk, MOST_TENANTS)
+        found.append(RiskFit(risk, tenants, tenants == MOST_TENANTS))
+    return Fit(answer, largest, cut_off, None, tuple(found))
