@@ -376,3 +376,44 @@ def test_times_and_sizes_of_262144_cells(browser, tmp_path, record_property):
     record_property("load_ms", load)
     assert load <= LOAD_MS
     assert worst <= FRAME_MS
+
+
+def test_promises_to_sharers(browser, tmp_path):
+    """The table, the cell and the colours tell what the list of promises tells."""
+    site = Site(tmp_path, HOSTS_32)
+    pool = site.allocate("pool", 8, sharing={"slots": 8, "bandwidth": 10.0}).json["id"]
+    web = {"class": "shared", "slots": 40, "bandwidth": 0.6, "deviation": 0.6, "parent": pool}
+    site.client.post("/v1/allocations?wait=5", json={"name": "web", **web})
+    promises = site.get("/v1/fabrics/main/promises")["promises"]
+    with served(site) as url:
+        browser.open(f"{url}/view")
+        fullest = max(promises, key=lambda promise: promise["promised"])
+        first = browser.text("#promises tbody tr")
+        assert f"{fullest['promised']:.4g} of 10 Gb/s" in first
+        assert 1e-4 < fullest["outage"] <= 0.05
+        assert str(fullest["outage"]) in first
+        rows = browser.run("document.querySelectorAll('#promises tbody tr').length")
+        assert rows == len(promises)
+        link = next(p for p in promises if p["kind"] == "leaf")
+        browser.type("#search", link["link"])
+        told = browser.text("#cell")
+        assert f"Promised {link['direction']}\n{link['promised']:.4g} of 10 Gb/s" in told
+        assert "outage at most" in told
+        before = browser.run("document.querySelector('#cells').toDataURL()")
+        browser.run(
+            "(() => { const c = document.querySelector('#colour'); c.value = 'promised';"
+            "c.dispatchEvent(new Event('change')); })()"
+        )
+        browser.run(NEXT_FRAME)
+        assert browser.run("document.querySelector('#cells').toDataURL()") != before
+        assert "50 % promised to sharers" in browser.text("#legend")
+        for field, value in (("slots", 5), ("bandwidth", 1), ("risks", "0.2")):
+            browser.run(f"document.querySelector('#{field}').value = {json.dumps(str(value))}")
+        browser.type("#deviation", "0.5")
+        told = shown(browser, "#risks-answer")
+        asked = {"slots": 5, "bandwidth": 1, "deviation": 0.5, "risks": "0.2"}
+        answer = site.client.get("/v1/fabrics/main/fit", query_string=asked).json
+        assert "5 slots fit now" in browser.text("#verdict")
+        for at in answer["risks"]:
+            assert f"risk {at['risk']}: {at['tenants']} tenant" in told
+        assert browser.problems() == []
