@@ -80,7 +80,7 @@ def headers(project: str, admin: bool) -> dict[str, str]:
     }
 
 
-class CellLock(nova_fixtures.ReaderWriterLock):  # type: ignore[misc]
+class CellLock(nova_fixtures.ReaderWriterLock):
     """The lock of Nova's fixture of cells, whose readers do not wait for a writer that waits.
 
     A thread takes it to read while it has the lock of a database. If it waited for a writer then,

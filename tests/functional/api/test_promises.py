@@ -35,7 +35,7 @@ def recorded(deployment, ids):
     """(link, direction) -> (mean, variance) in Gb/s, added up from the records of sharers."""
     fabric = deployment.store.fabric("main")
     tree, names = fabric.topology.tree, fabric.inventory.host_names
-    sums = defaultdict(lambda: [0.0, 0.0])
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for id in ids:
         for link, certain, mean, variance in deployment.store.allocation(id).placed.slots.promised:
             number, down = divmod(link, 2)
@@ -81,7 +81,8 @@ def test_pages_go_on_where_a_promise_has_gone(client, part, share):
     everything = client.get(f"{F}/promises").json["promises"]
     first = client.get(f"{F}/promises?limit=3").json
     client.delete(f"/v1/allocations/{gone}?wait=5")
-    rest, following = [], first["next"]
+    rest: list[dict[str, object]] = []
+    following = first["next"]
     while following:
         page = client.get(following).json
         rest, following = rest + page["promises"], page["next"]
@@ -101,7 +102,7 @@ def read(deployment, at, words):
     """Readings of all switches, accounted as a worker does; ``words`` by (GUID, port)."""
     fabric = deployment.store.fabric("main")
     cabling, rules = Cabling(fabric.inventory), CounterRules()
-    ports = defaultdict(dict)
+    ports: dict[int, dict[int, PortCounters]] = defaultdict(dict)
     for cable in fabric.inventory.cable_of_link.values():
         for end in (cable.lower, cable.upper):
             ports[end.guid][end.port] = PortCounters({"PortXmitData": 0, "PortRcvData": 0})
