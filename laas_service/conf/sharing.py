@@ -26,7 +26,7 @@ other, as on one Ethernet segment. With none, requests for class shared are refu
     ),
     cfg.IntOpt(
         "service_level",
-        default=0,
+        default=1,
         min=0,
         max=7,
         help="""
@@ -35,7 +35,7 @@ owners' lane.
 
 With access = together it is written into the files for OpenSM: shared hosts' partitions have the
 service level, and OpenSM's configuration maps it to the lane of the same number, with equal weights
-for all lanes in use. The switches need as many lanes as this number plus one. Change it only before
+for both lanes. The switches need as many lanes as this number plus one. Change it only before
 the first start, or restart OpenSM: the agents and the service must have the same files.
 """,
     ),

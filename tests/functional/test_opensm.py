@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from random import Random
 
@@ -27,7 +28,7 @@ from laas_service.app.records import LinkState
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.admit import admit
-from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.allocation import Allocation, Request, Sharing
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import Inventory, PortRef
@@ -661,3 +662,46 @@ def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
 
 
 PHASES = ("before commit: switch", "before commit: withdraw", "before commit: settle")
+
+
+def test_shared_hosts_have_a_virtual_lane_of_their_own():
+    """OpenSM gives their paths the service level, and every port the lane of that level."""
+    made = generator.generate(generator.Description(xgft="2;4,4;1,4", subnet_managers=1))
+    owned, other = tenant("a", [(0, 0b1100, 0)]), tenant("b", [(1, 0b0011, 0b0011)])
+    shared = replace(
+        tenant("c", [(2, 0b0011, 0b0011), (3, 0b0011, 0b0011)]), sharing=Sharing(4, 100.0)
+    )
+    with site(made.topology, made.inventory, top_guid(made.inventory)) as here:
+        files = here.sim.directory / "files"
+        here.manager = LocalSubnetManager(files, here.opensm, level=3, patience=300)
+        here.boot([owned, shared])
+        assert levels(here, owned) == {0}
+        assert levels(here, shared) == {3}
+        here.change([owned, shared, other])
+        assert levels(here, other) == {0}
+        assert levels(here, shared) == {3}
+        lanes = [3 if level == 3 else 0 for level in range(16)]
+        for switch in made.inventory.switches:
+            ports = here.sim.read("smpquery", "sl2vl", str(made.inventory.lids[switch.guid]), "1")
+            rows = [line.partition(": |")[2] for line in ports.splitlines() if "out" in line]
+            assert rows
+            for row in rows:
+                assert [int(lane) for lane in row.split("|") if lane.strip()] == lanes
+            weights = here.sim.read("smpquery", "vlarb", str(made.inventory.lids[switch.guid]), "1")
+            low = weights.partition("High priority")[0]
+            assert "VL    : |0x0 |0x3 |" in low
+            assert "WEIGHT: |0x40|0x40|0x0 |" in low
+
+
+def levels(here: Site, tenant: Allocation) -> set[int]:
+    """Service levels of the paths between the hosts of an allocation, as OpenSM answers."""
+    ports = [
+        here.inventory.lids[here.inventory.endpoint_of_port[host, 0].guid]
+        for host in tenant.hosts(here.topology)
+    ]
+    found = set()
+    for source, target in permutations(ports, 2):
+        answer = here.sim.read("saquery", "-p", "--src-to-dst", f"{source}:{target}")
+        (line,) = [line for line in answer.splitlines() if line.strip().startswith("sl.")]
+        found.add(int(line.rpartition(".")[2], 16))
+    return found

@@ -147,7 +147,9 @@ class Story:
             self.nova.admin.servers.delete(id)
             self.servers.pop(id)
         with self.lap("an allocation with servers is taken back" if used else "one without"):
-            eventually(lambda: self.taken_back(handover), f"{handover} is taken back", pause=2)
+            eventually(
+                lambda: self.taken_back(handover, used), f"{handover} is taken back", pause=2
+            )
         for host in handover.hosts:
             assert self.nova.ironic.node(host)["provision_state"] == "available", host
             del self.owner[host]
@@ -155,12 +157,24 @@ class Story:
         if used:
             self.nova.refresh(handover.hosts)
 
-    def taken_back(self, handover):
+    def taken_back(self, handover, servers):
         try:
             self.compute.take_back(handover)
         except HostsBusy:
+            self.delete_failed(servers)
             return False
         return True
+
+    def delete_failed(self, servers):
+        """Delete once more, as an owner does, servers that Nova failed to delete.
+
+        Nova gives up if Ironic closes the connection of one of its requests.
+        """
+        query = {"all_tenants": True, "status": "ERROR"}
+        for server in self.nova.admin.servers.list(search_opts=query):
+            if server.id in servers:
+                server.delete()
+                self.counts["deleted again"] += 1
 
     def boot(self, until):
         """Start servers of owners until so many were deployed, as long as there is room."""
