@@ -17,7 +17,6 @@ at once. No function here changes the site.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -31,33 +30,31 @@ from laas_service.domain.virtual_clusters.tree import Tree
 
 
 class Costs(NamedTuple):
-    """Costs of an embedding, in any unit."""
+    """Costs of an embedding, in any unit; all migrations cost the same (else: ``transport``)."""
 
-    moves: tuple[float, ...]
-    """``moves[l]``: of a migration between machines that first meet at level l. Not
-    decreasing; ``moves[0]`` is 0."""
+    move: float
+    """Of a migration."""
     link: float
     """For each link that the bandwidth of a unit crosses."""
 
 
 CostModel = Callable[[Tree, int], Costs]
-"""(tree, units of the cluster) -> costs. The cheapest embedding is chosen, which is exact if all
-migrations cost the same."""
+"""(tree, units of the cluster) -> costs. The cheapest embedding is chosen."""
 
 
 def fewest_migrations(tree: Tree, size: int) -> Costs:
     """The paper's objective: a migration costs more than any footprint."""
-    return Costs((0, *[2 * tree.top * size + 1] * tree.top), 1)
+    return Costs(2 * tree.top * size + 1, 1)
 
 
 def least_footprint(tree: Tree, size: int) -> Costs:
     """Costs for an embedding of least footprint, and among those one with few migrations."""
-    return Costs((0, *[1] * tree.top), size + 1)
+    return Costs(1, size + 1)
 
 
 def weighed(migration: float) -> CostModel:
     """A trade-off: a migration costs as much as ``migration`` units on one link."""
-    return lambda tree, size: Costs((0, *[migration] * tree.top), 1)
+    return lambda tree, size: Costs(migration, 1)
 
 
 # -- requests (sections IV-C and IV-D) ------------------------------------------
@@ -202,10 +199,13 @@ def slot_count(tree: Tree, slots: Whole, limits: Sequence[Whole]) -> Room:
     return Room(within, count)
 
 
-Step = tuple[int, int]
-"""(nearness, ring). A unit of nearness l is placed on a machine that first meets a former machine
-of the cluster at level l: it stays if l is 0; it is new, or moves over the root, if l is the
-top level. Ring l around a centre has the machines that first meet the centre at level l."""
+class Step(NamedTuple):
+    """Units that are placed alike around a centre."""
+
+    stay: bool
+    """They stay on machines that the cluster has; otherwise they are new or move."""
+    ring: int
+    """Ring l around a centre has the machines that first meet the centre at level l."""
 
 
 class Filling(NamedTuple):
@@ -231,34 +231,28 @@ class _Search:
         self.tree, self.cluster, self.size = offer.tree, cluster, len(cluster.demands)
         self.costs = costs(self.tree, self.size)
         self.slots, self.links, self.previous = offer.slots, offer.limits, offer.previous
-        units = np.zeros(self.tree.machines, dtype=np.int64)
+        self.here = np.zeros(self.tree.machines, dtype=np.int64)
+        """Units of the cluster on each machine now."""
         for machine, numbers in self.previous.items():
-            units[machine] = len(numbers)
-        self.here = _sums(self.tree, units)
-        """Units of the cluster that are below each vertex now, by level."""
+            self.here[machine] = len(numbers)
         self.steps = self._steps()
-        self.rooms = {near: self._room(near) for near, _ in self.steps}
+        self.rooms = {stay: self._room(stay=stay) for stay, _ in self.steps}
 
     def _steps(self) -> list[Step]:
         """The steps, those of the cheapest units first."""
-        top, (moves, link) = self.tree.top, self.costs
-        differ = [near for near, (a, b) in enumerate(pairwise(moves)) if a < b]
-        if not self.previous:
-            differ = []
-        steps = [(near, ring) for near in [*differ, top] for ring in range(top + 1)]
-        return sorted(steps, key=lambda step: (moves[step[0]] + 2 * link * step[1], step))
+        move, link = self.costs
+        kinds = (True, False) if self.previous and move > 0 else (False,)
+        steps = [Step(stay, ring) for stay in kinds for ring in range(self.tree.top + 1)]
+        return sorted(
+            steps, key=lambda x: (move * (not x.stay) + 2 * link * x.ring, not x.stay, x.ring)
+        )
 
-    def _room(self, near: int, placed: Sequence[Whole] | None = None) -> Room:
-        """Room for units of this nearness or nearer.
+    def _room(self, *, stay: bool, placed: Sequence[Whole] | None = None) -> Room:
+        """Room for units that stay, or for all units.
 
-        No vertex of level ``near`` takes more units than it has now. ``placed`` units below each
-        vertex, by level, are subtracted.
+        ``placed`` units below each vertex, by level, are subtracted.
         """
-        slots, limits = self.slots, list(self.links)
-        if near == 0:
-            slots = self.here[0]
-        elif near < self.tree.top:
-            limits[near] = np.minimum(limits[near], self.here[near])
+        slots, limits = self.here if stay else self.slots, self.links
         if placed is not None:
             slots = slots - placed[0]
             limits = [limit - count for limit, count in zip(limits, placed, strict=False)]
@@ -291,31 +285,28 @@ class _Search:
         centre (section IV-B), so vertices with less room below are not centres.
         """
         top = self.tree.top
-        (centres,) = np.nonzero(2 * self.rooms[top].within[level] >= self.size)
+        (centres,) = np.nonzero(2 * self.rooms[False].within[level] >= self.size)
         crossing = [np.zeros(len(centres), dtype=np.int64) for _ in range(level, top)]
         capacity = [self._above(self.links[up], up, level, centres) for up in range(level, top)]
         placed = np.zeros(len(centres), dtype=np.int64)
         in_ring = {ring: np.zeros(len(centres), dtype=np.int64) for ring in range(level, top + 1)}
         taken: dict[Step, Whole] = {}
-        for near, ring in self.steps if len(centres) else ():
+        for step in self.steps if len(centres) else ():
+            ring = step.ring
             if ring < level:
                 continue
-            units = self._ring(near, ring, level, centres) - in_ring[ring]
-            if ring <= near < top:
-                within = placed - crossing[near - level]
-                here = self._above(self.here[near], near, level, centres)
-                units = np.minimum(units, here - within)
+            units = self._ring(step, level, centres) - in_ring[ring]
             for bound, used in zip(capacity[: ring - level], crossing, strict=False):
                 units = np.minimum(units, bound - used)
             units = np.clip(units, 0, self.size - placed)
             for used in (*crossing[: ring - level], in_ring[ring], placed):
                 used += units
-            taken[near, ring] = units
+            taken[step] = units
         return Filling(centres, taken, crossing, placed)
 
-    def _ring(self, near: int, ring: int, level: int, centres: Whole) -> Whole:
-        """Room for units of a nearness in a ring around each centre, shape (centres,)."""
-        within, slot_count = self.rooms[near]
+    def _ring(self, step: Step, level: int, centres: Whole) -> Whole:
+        """Room for the units of a step around each centre, shape (centres,)."""
+        ring, (within, slot_count) = step.ring, self.rooms[step.stay]
         room = self._above(within[ring], ring, level, centres)
         if ring == level:
             return room
@@ -332,11 +323,11 @@ class _Search:
 
     def min_mig(self, filling: Filling) -> Numbers:
         """Algorithm 2: the cost of the migrations for each centre."""
-        moves = self.costs.moves
-        units = min(self.size, int(self.here[-1][0]))
-        cost = np.full(filling.placed.shape, units * moves[-1], dtype=np.float64)
-        for (near, _), taken in filling.taken.items():
-            cost -= taken * (moves[-1] - moves[near])
+        remain = min(self.size, int(self.here.sum()))
+        stay = np.zeros_like(filling.placed)
+        for step, taken in filling.taken.items():
+            stay += taken * step.stay
+        cost: Numbers = (remain - stay).astype(np.float64) * self.costs.move
         return cost
 
     def footprint(self, level: int, filling: Filling) -> Whole:
@@ -350,13 +341,13 @@ class _Search:
     # computeEmbedding
 
     def compute_embedding(self, centre: tuple[int, int], taken: dict[Step, int]) -> dict[int, int]:
-        """Machine -> number of units; the nearest units are placed first."""
+        """Machine -> number of units; those that stay are placed first."""
         placed = _sums(self.tree, np.zeros(self.tree.machines, dtype=np.int64))
-        for near in sorted({near for (near, _), units in taken.items() if units}):
-            room = self._room(near, placed)
+        for stay in sorted({step.stay for step, units in taken.items() if units}, reverse=True):
+            room = self._room(stay=stay, placed=placed)
             machines = placed[0].copy()
             for ring in range(centre[0], self.tree.top + 1):
-                for machine, units in self._spread(room, centre, ring, taken[near, ring]):
+                for machine, units in self._spread(room, centre, ring, taken[Step(stay, ring)]):
                     machines[machine] += units
             placed = _sums(self.tree, machines)
         (used,) = np.nonzero(placed[0])
