@@ -32,8 +32,10 @@ SILENT_HERE = (
     "laas_ports_with_errors",
     "laas_allocation_data_bytes_total",
     "laas_fabric_compared_seconds",
+    "laas_shared_links_promised",
+    "laas_shared_links_measured",
 )
-"""Metrics without a series in a service that has no agent, no counters and no worker."""
+"""Metrics without a series in a service without agent, counters, worker and shared hosts."""
 
 
 def queries():
