@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The table of crashes at Ironic, Nova and placement on the page ``crash-matrix``.
+"""The tables of crashes at Ironic, Nova and placement on the page ``crash-matrix``.
 
 A test that kills after each change tells its rows, of which the page has each once. With
 ``LAAS_CRASH=full`` they are written on the page; without it each has to be on the page. Which rows
@@ -16,7 +16,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "doc" / "source" / "reference" / "crash-nodes.inc"
+REFERENCE = Path(__file__).parents[1] / "doc" / "source" / "reference"
+NODES = REFERENCE / "crash-nodes.inc"
+SLOTS = REFERENCE / "crash-slots.inc"
+WRITTEN_BY = {NODES: "node-crashes", SLOTS: "slot-crashes"}
+"""The environment of tox that writes a page."""
+
 FULL = os.environ.get("LAAS_CRASH") == "full"
 
 HEADER = ["killed after", "what it left", "afterwards"]
@@ -41,20 +46,20 @@ def change(action: str) -> str:
     return action
 
 
-def tell(title: str, rows: Sequence[Sequence[str]]) -> None:
+def tell(title: str, rows: Sequence[Sequence[str]], page: Path = NODES) -> None:
     """Write the rows of a section, or compare them with the page."""
-    sections = parse(PAGE.read_text()) if PAGE.exists() else {}
+    sections = parse(page.read_text()) if page.exists() else {}
     mine = [[*row] for row in dict.fromkeys(map(tuple, rows))]
     assert mine, f"{title}: nothing was killed"
     if FULL:
-        PAGE.write_text(render({**sections, title: mine}))
+        page.write_text(render({**sections, title: mine}, WRITTEN_BY[page]))
         return
     new = [row for row in mine if row not in sections[title]]
-    assert not new, f"{PAGE.name} lacks {new}: run tox -e node-crashes"
+    assert not new, f"{page.name} lacks {new}: run tox -e {WRITTEN_BY[page]}"
 
 
-def render(sections: dict[str, Rows]) -> str:
-    lines = [".. Written by tox -e node-crashes.", ""]
+def render(sections: dict[str, Rows], written_by: str) -> str:
+    lines = [f".. Written by tox -e {written_by}.", ""]
     for title, rows in sorted(sections.items()):
         lines += [f".. csv-table:: {title}", "   :header-rows: 1", ""]
         text = io.StringIO()

@@ -5,8 +5,9 @@
 All hosts of a fabric are shared, with 16 slots each and links of 100 Gb/s. The application answers
 requests in this process, without an HTTP server, on SQLite: POST of new slots and PATCH of those
 that are there, with a certain demand and with a stochastic one, first on empty hosts and then once
-four fifths of the slots are taken. Processor time in milliseconds by kind and answer is reported,
-never asserted.
+four fifths of the slots are taken. Operators then ask what links promise, a page of 1,000, and how
+many further tenants would fit at three risks. Processor time in milliseconds by kind and answer is
+reported, never asserted.
 """
 
 from __future__ import annotations
@@ -30,8 +31,18 @@ from tests.storm.journal import share, table
 SLOTS, LINK, MEAN, FULL = 16, 100.0, 49.0, 0.8
 """Slots of a host, Gb/s of a link, slots of a request (SVC and Kraken), share that is taken."""
 
+LOOKED = 10
+"""Times that each question is asked, in each phase."""
+
 BANDWIDTHS = (1.0, 2.0, 3.0, 4.0, 5.0)
 """Gb/s of a slot."""
+
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "promises": {},
+    "fit": {"slots": int(MEAN), "deviation": 1.0, "risks": "0.01,0.2"},
+}
+"""Questions of operators, and what they say; 0.05 is the risk of the links."""
 
 
 class Sharing:
@@ -88,6 +99,13 @@ class Sharing:
             self._store.proceed(self._store.allocation(id), "bench")
         return "PATCH", answer.status_code, 1000 * spent
 
+    def look(self, what: str) -> tuple[str, int, float]:
+        """An operator's question, by the last part of its path."""
+        query = {**LOOKS[what], "bandwidth": self._rng.choice(BANDWIDTHS)} if LOOKS[what] else {}
+        began = time.process_time()
+        answer = self._client.get(f"/v1/fabrics/bench/{what}", query_string=query)
+        return f"GET {what}", answer.status_code, 1000 * (time.process_time() - began)
+
     def release(self) -> None:
         id = self._rng.choice(list(self.slots))
         record = self._store.transition(self._store.allocation(id), State.RELEASING, "bench")
@@ -111,6 +129,9 @@ def measure(hosts: int, requests: int) -> str:
                 if number >= 20:  # the first ones fill caches
                     seen[kind, status].append(spent)
                     seen[kind, 0].append(spent)
+            for question in [one for one in LOOKS for _ in range(LOOKED)]:
+                kind, status, spent = site.look(question)
+                seen[kind, status].append(spent)
             for (kind, status), times in sorted(seen.items()):
                 times.sort()
                 figures = (sum(times) / len(times), share(times, 0.5), share(times, 0.99))

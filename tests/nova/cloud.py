@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -257,7 +258,17 @@ class Nova(test.TestCase):
 
     def delete_servers(self, search: Mapping[str, str]) -> None:
         """Delete the servers that match; return when placement has freed their resources."""
-        gone = site.delete_all(self.admin, search)
+        self._wait_until_freed(site.delete_all(self.admin, search))
+
+    def delete_servers_of(self, ids: Set[str]) -> None:
+        """The same for servers by id, all at once."""
+        for id in ids:
+            self.admin.servers.delete(id)
+        listed = partial(self.admin.servers.list, search_opts={"all_tenants": 1})
+        eventually(lambda: not ids & {one.id for one in listed()}, f"{ids} are gone")
+        self._wait_until_freed(ids)
+
+    def _wait_until_freed(self, gone: Set[str]) -> None:
         eventually(
             lambda: not any(self._held(f"/allocations/{id}") for id in gone),
             f"placement has the room of {gone} back",
