@@ -15,6 +15,7 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.lanes import apart
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
+from laas_service.domain.values import value
 
 WHOLE = 1_000_000
 """The whole bandwidth of a link, in parts per million."""
@@ -154,7 +155,7 @@ def _most_units(old: Sequence[int], new: Sequence[int], *, alike: bool) -> int:
     return max(len(old), len(new)) if alike else len({*old, *new})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """A request for hosts for one tenant."""
 
@@ -290,7 +291,7 @@ class Shape:
         return text
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Allocation:
     """The hosts and links of one owner, as masks. Names of hosts and switches are elsewhere.
 
@@ -461,7 +462,7 @@ class ByMoving:
     """How many hosts it would newly get."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NoFit:
     """A refusal: its reason, a sentence, and what would fit instead.
 

@@ -110,18 +110,16 @@ class Discipline:
             raise InvalidInput("window", self.window, "give 0 or more requests")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
     """A request in the queue. ``duration`` in any unit of time; infinite if unknown."""
 
-    request: Request
-    duration: float = math.inf
-    least_hosts: int = field(init=False)
-    """``Request.hosts``; 0 if it shares links, as it may fit where others of its size do not."""
+    __slots__ = ("duration", "least_hosts", "request")
 
-    def __post_init__(self) -> None:
-        shared = self.request.bandwidth is not None
-        object.__setattr__(self, "least_hosts", 0 if shared else self.request.hosts)
+    def __init__(self, request: Request, duration: float = math.inf) -> None:
+        self.request = request
+        self.duration = duration
+        self.least_hosts = request.hosts if request.bandwidth is None else 0
+        """``Request.hosts``; 0 if it shares links, as it may fit where others of its size do not."""
 
 
 @dataclass(frozen=True, slots=True)
