@@ -48,6 +48,7 @@ class Simulation:
         self.now: float = 0
         """Seconds: the time of the last step."""
         self._queue = queue
+        self._moving = queue if isinstance(queue, MovingQueue) else None
         self._observer = observer
         self._move_cost = move_cost
         self._jobs = jobs
@@ -75,7 +76,12 @@ class Simulation:
 
     def step(self) -> bool:
         """Advance to the next arrival or end and handle it; return False if there is none."""
-        arrivals, ends = self._jobs.arrivals, self._ends
+        arrivals, ends, queue, observer = (
+            self._jobs.arrivals,
+            self._ends,
+            self._queue,
+            self._observer,
+        )
         more = self._arrived < self._job_count
         if not ends and not more:
             return False
@@ -85,17 +91,17 @@ class Simulation:
         self.now = now
         while ends and ends[0][0] <= now:
             job = heapq.heappop(ends)[2]
-            self._observer.finished(now, job, self._queue.finish(job.id, now))
+            observer.finished(now, job, queue.finish(job.id, now))
         if more and arrivals[self._arrived] <= now:
             self._arrived = bisect_right(arrivals, now, lo=self._arrived)
         if self._submitted < self._arrived:
             self._submit()
-        started = self._queue.step(now)
-        if isinstance(self._queue, MovingQueue):
-            self._move(now, self._queue.moved())
+        started = queue.step(now)
+        if self._moving is not None:
+            self._move(now, self._moving.moved())
         for allocation in started:
             self._start(now, allocation)
-        self._observer.settled(now, self._arrived - self.started)
+        observer.settled(now, self._arrived - self.started)
         return True
 
     def _submit(self) -> None:

@@ -230,14 +230,18 @@ class Metrics:
             self._lost += seconds_lost * move.allocation.size
 
     def settled(self, now: float, waiting: int) -> None:
-        self._pass_time(now)
+        if now != self._now or self._first_event is None:
+            self._pass_time(now)
         self._queued = waiting
-        self._longest_queue = max(self._longest_queue, waiting)
+        if waiting > self._longest_queue:
+            self._longest_queue = waiting
         if waiting and self._steady is None:
             self._steady = _Areas()
         if waiting and self._starts >= len(self._fragments) * self._starts_per_fragment:
             self._sample_fragments()
-        self._sample_series(now)
+        if self._moments % self._stride == 0:
+            self._sample_series(now)
+        self._moments += 1
 
     def _pass_time(self, now: float) -> None:
         if self._first_event is None:
@@ -259,13 +263,11 @@ class Metrics:
             self._fragments.append((self._hosts - self._allocated, self._largest_fit()))
 
     def _sample_series(self, now: float) -> None:
-        if self._moments % self._stride == 0:
-            utilization = round(100 * self._requested / self._hosts, 2)
-            self._series.append((now, utilization, self._queued))
-            if len(self._series) > 2 * SERIES_POINTS:
-                del self._series[1::2]
-                self._stride *= 2
-        self._moments += 1
+        utilization = round(100 * self._requested / self._hosts, 2)
+        self._series.append((now, utilization, self._queued))
+        if len(self._series) > 2 * SERIES_POINTS:
+            del self._series[1::2]
+            self._stride *= 2
 
     # -- results --------------------------------------------------------------
 

@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import enum
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from operator import itemgetter
 from typing import ClassVar
 
 from laas_service.domain.admission.admit import OTHERS_WAIT, admit
@@ -119,7 +118,7 @@ class Waiting:
         self.request = request
         self.duration = duration
         self.least_hosts = request.hosts if request.bandwidth is None else 0
-        """``Request.hosts``; 0 if it shares links, as it may fit where others of its size do not."""
+        """``Request.hosts``; 0 if it shares links: it may fit where others of its size do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +212,9 @@ class Queue:
         if isinstance(answer, NoFit):
             self._refusals.add(request, answer)
             return None
-        for group, _, _ in answer.groups:
-            self._closing[group] = max(self._closing[group], now + waiting.duration)
+        if self.discipline.packing:
+            for group, _, _ in answer.groups:
+                self._closing[group] = max(self._closing[group], now + waiting.duration)
         return answer
 
     def _packed(self, waiting: Waiting, now: float) -> Request:
@@ -317,10 +317,11 @@ class EasyQueue(Queue):
 
     def _most_hosts(self) -> float:
         """More hosts than this do not fit now."""
-        most = self.fabric.free_host_count
+        most, below = self.fabric.free_host_count, self._smallest_refused
         if not self.moves:
-            most = min(most, most_that_may_fit(self.fabric, self.policy.name))
-        return min(most, self._smallest_refused - 1)
+            limit = most_that_may_fit(self.fabric, self.policy.name)
+            most = limit if limit < most else most
+        return most if most < below else below - 1
 
     @property
     def _smallest_refused(self) -> float:
@@ -434,9 +435,9 @@ class _Future:
 
     def note_overruns(self, now: float) -> bool:
         """Make the ends of allocations that run longer than expected unknown; whether any does."""
-        late = self._by_end[: self._after(now)]
-        if not late:
+        if not self._by_end or self._by_end[0][0] > now:
             return False
+        late = self._by_end[: self._after(now)]
         for end, id in late:
             self._ends[id] = math.inf
             if end <= self.time:
@@ -473,7 +474,7 @@ class _Future:
 
     def _after(self, time: float) -> int:
         """The index in ``_by_end`` of the first end after ``time``."""
-        return bisect_right(self._by_end, time, key=itemgetter(0))
+        return bisect_left(self._by_end, (math.nextafter(time, math.inf), ""))
 
 
 class _Refusals:

@@ -75,9 +75,10 @@ class Vetoes:
         """
         if not self._by_pod or self._future.topology.rails > 1:
             return False
-        for groups in present.groups_by_free[hosts:]:
-            if groups:
-                return self._takes_last(groups & -groups)
+        if hosts <= self._slots:
+            for groups in present.groups_by_free[hosts:]:
+                if groups:
+                    return self._takes_last(groups & -groups)
         pod = first_pod(present, hosts)
         if pod is None:
             leaves, rest = divmod(hosts, self._slots)
@@ -99,15 +100,16 @@ class Vetoes:
 
     def _most_leaves_in_pod(self, pod: int) -> int:
         """How many of these groups of a pod may be taken, as far as is known."""
-        spare = self._spare
-        return min(spare, self._most_in_pod.get(pod, spare))
+        spare = self._future.groups_by_free[self._slots].bit_count() - self._leaves
+        known = self._most_in_pod.get(pod, spare)
+        return known if known < spare else spare
 
     def _most_hosts_in_pod(self, present: LedgerView, pod: int) -> int:
         """Hosts that are free in the other groups, and those of as many of these groups."""
-        full, hosts = self._future.pod_groups_by_free[pod][self._slots], 0
+        others, hosts = ~self._future.pod_groups_by_free[pod][self._slots], 0
         for free, groups in enumerate(present.pod_groups_by_free[pod]):
             if groups:
-                hosts += free * (groups & ~full).bit_count()
+                hosts += free * (groups & others).bit_count()
         return hosts + self._most_leaves_in_pod(pod) * self._slots
 
     def _takes_last(self, group: int) -> bool:

@@ -151,14 +151,16 @@ class FreeMasks:
             if uplinks:
                 free_uplinks[group] ^= uplinks
             free_hosts[group] = flipped = mask ^ hosts
-            if mask != was or flipped != now or not first <= group < end:
-                if groups:
-                    self._recount(first, groups, was.bit_count(), now.bit_count())
-                was, now, groups = mask, flipped, 0
-                first = group - group % width
-                end = first + width
-            groups |= 1 << group - first
-        self._recount(first, groups, was.bit_count(), now.bit_count())
+            if mask == was and flipped == now and first <= group < end:
+                groups |= 1 << group - first
+                continue
+            if was != now:
+                self._recount(first, groups, was.bit_count(), now.bit_count())
+            was, now = mask, flipped
+            first = group - group % width
+            end, groups = first + width, 1 << group - first
+        if was != now:
+            self._recount(first, groups, was.bit_count(), now.bit_count())
 
     def _recount(self, first: int, groups: int, before: int, after: int) -> None:
         """Leaf groups of a pod had ``before`` free hosts and have ``after``.
@@ -183,17 +185,20 @@ class FreeMasks:
             self.undo.append((masks, index, masks[index]))
 
     def mark_freed(self, groups: Collection[int]) -> None:
-        """Hosts or uplinks of these leaf groups have become free."""
+        """Hosts or uplinks of these leaf groups, ascending, have become free."""
         freed = self.freed = self.freed + 1
         width, free_hosts, freed_groups = (
             self.topology.groups_per_pod,
             self.free_hosts,
             self.freed_groups,
         )
+        pod_end = 0
         for group in groups:
             freed_groups[free_hosts[group].bit_count()] = freed
-        for pod in {group // width for group in groups}:
-            self.pod_freed[pod] += 1
+            if group >= pod_end:
+                pod = group // width
+                pod_end = (pod + 1) * width
+                self.pod_freed[pod] += 1
 
     def mark_freed_spines(self) -> None:
         """Spine uplinks have become free."""
@@ -206,7 +211,8 @@ class FreeMasks:
         All its leaf groups have ``hosts`` or more hosts. It takes a leaf group with as many
         free, and spine uplinks.
         """
-        return max(self.freed_spines, *self.freed_groups[hosts:])
+        last, of_groups = self.freed_spines, max(self.freed_groups[hosts:])
+        return last if last > of_groups else of_groups
 
     def groups_with_room(self, pod: int, hosts: int) -> list[int]:
         """The pod's leaf groups with at least that many free hosts, the fullest first."""

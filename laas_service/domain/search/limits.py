@@ -24,20 +24,25 @@ def most_that_may_fit(
     """
     if policy not in TAKE_FULL_LEAVES:
         return fabric.free_host_count
-    misfits, freed = fabric.reader_cache(Misfits), fabric.pod_freed
-    slots = fabric.topology.slots
-    leaves = min(leaves, fabric.groups_by_free[slots].bit_count())
+    misfits, slots = fabric.reader_cache(Misfits), fabric.topology.slots
+    full = fabric.groups_by_free[slots].bit_count()
+    if full < leaves:
+        leaves = full
     if policy == "laas":  # Jigsaw's two pods are not among what is known
-        leaves = min(leaves, (misfits.in_several_pods(fabric) - 1) // slots)
-    most = most_hosts(policy, leaves, slots)
-    if max(fabric.pod_free_hosts) <= most:
+        known = (misfits.in_several_pods(fabric) - 1) // slots
+        if known < leaves:
+            leaves = known
+    most, free_hosts = most_hosts(policy, leaves, slots), fabric.pod_free_hosts
+    if max(free_hosts) <= most:
         return most
-    for pod, free in enumerate(fabric.pod_free_hosts):
+    freed = fabric.pod_freed
+    for pod, free in enumerate(free_hosts):
         if free > most:
             limit = min(free, misfits.smallest(pod, freed[pod]) - 1)
             if in_pod is not None and limit > most:
                 limit = min(limit, in_pod(pod))
-            most = max(most, limit)
+            if limit > most:
+                most = limit
     return most
 
 

@@ -52,7 +52,9 @@ class Misfits:
         S or more hosts and is legal, in one pod or several. That was refused as well.
         """
         hosts, generation, leaf_hosts = self._in_several_pods
-        return hosts if fabric.last_freed(leaf_hosts) <= generation else NEVER
+        if hosts == NEVER or fabric.last_freed(leaf_hosts) > generation:
+            return NEVER
+        return hosts
 
     def remember_in_several_pods(self, fabric: LedgerView, hosts: int, leaf_hosts: int) -> None:
         """So many hosts fit nowhere, with ``leaf_hosts`` on the smallest leaf in several pods."""

@@ -17,9 +17,9 @@ def fullest_leaf_group(fabric: LedgerView, policy: str, request: Request) -> All
     That is the placement which ``in_one_leaf_group`` prefers. It is found without the objects
     that a search needs, as most requests are small. None if a search has to answer.
     """
-    if not is_plain(fabric, request):
-        return None
     hosts = request.hosts
+    if hosts > fabric.topology.slots or not is_plain(fabric, request):
+        return None
     for groups in fabric.groups_by_free[hosts:]:
         if groups:
             group = (groups & -groups).bit_length() - 1

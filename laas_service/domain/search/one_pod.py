@@ -10,7 +10,7 @@ conditions 2 and 4).
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from laas_service.domain.allocation import GroupShare, Shape
+from laas_service.domain.allocation import Shape, group_shares
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import (
     BicliqueSpec,
@@ -79,15 +79,15 @@ def first_in_pod(fabric: LedgerView, pod: int, hosts: int) -> Placement | None:
     full = [may_be_full[row] for row in rows]
     if not rest:
         chosen = lowest_bits(common, width)
-        shares = [GroupShare(g, lowest_bits(free[g], shape.hosts), chosen) for g in full]
+        shares = group_shares([(g, lowest_bits(free[g], shape.hosts), chosen) for g in full])
         return Placement(tuple(sorted(shares)), (), shape)
     for leaf in groups:
         shared = lowest_bits(common & uplinks[leaf], rest_width)
         if leaf not in full and shared.bit_count() == rest_width:
             chosen = shared | lowest_bits(common ^ shared, width - rest_width)
-            shares = [GroupShare(g, lowest_bits(free[g], shape.hosts), chosen) for g in full]
-            shares.append(GroupShare(leaf, lowest_bits(free[leaf], rest), shared))
-            return Placement(tuple(sorted(shares)), (), shape)
+            fields = [(g, lowest_bits(free[g], shape.hosts), chosen) for g in full]
+            fields.append((leaf, lowest_bits(free[leaf], rest), shared))
+            return Placement(tuple(group_shares(sorted(fields))), (), shape)
     return None
 
 

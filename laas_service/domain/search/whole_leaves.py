@@ -12,10 +12,9 @@ from __future__ import annotations
 import enum
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import compress
 from typing import NamedTuple
 
-from laas_service.domain.allocation import GroupShare, PackedColumns, PodLanes, Shape
+from laas_service.domain.allocation import PackedColumns, PodLanes, Shape, group_shares
 from laas_service.domain.lanes import in_every_lane
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import bits_of_at_least, greedy_biclique
@@ -52,12 +51,16 @@ class WholeLeaves(NamedTuple):
         """Those of a fabric now."""
         topology = fabric.topology
         full = [by_free[-1] for by_free in fabric.pod_groups_by_free]
-        counts = list(map(int.bit_count, full))
-        pods = sorted(compress(range(len(full)), full), key=fabric.pod_free_hosts.__getitem__)
-        pods.sort(key=counts.__getitem__)  # keeps the order of equal counts
+        by_count = sorted(
+            [
+                (groups.bit_count(), free, pod)
+                for pod, (groups, free) in enumerate(zip(full, fabric.pod_free_hosts, strict=True))
+                if groups
+            ]
+        )
         needs = fabric.reader_cache(NeedsOfLeaves).of(topology, topology.slots)
-        lanes = list(fabric.free_lanes)
-        return cls(topology, needs, full, lanes, pods, [counts[pod] for pod in pods])
+        pods, counts = [pod for _, _, pod in by_count], [count for count, _, _ in by_count]
+        return cls(topology, needs, full, list(fabric.free_lanes), pods, counts)
 
     def ordered_by(self, free: Sequence[int]) -> bool:
         """Whether by these numbers of free hosts the pods have the same order."""
@@ -150,7 +153,7 @@ class WholeLeaves(NamedTuple):
             groups += _lowest(self.full[pod], shape.remainder_leaves, pod * width)
         groups.sort()
         lanes = sorted([*(PodLanes(pod, spines) for pod in full), *remainder])
-        shares = tuple([GroupShare(group, hosts, uplinks) for group in groups])
+        shares = tuple(group_shares([(group, hosts, uplinks) for group in groups]))
         return Placement(shares, PackedColumns(tuple(lanes), topology.lane), shape)
 
 

@@ -65,9 +65,9 @@ def first_pod(fabric: LedgerView, hosts: int) -> int | None:
     any pod.
     """
     first, least = None, NEVER
-    free, freed = fabric.pod_free_hosts, fabric.pod_freed
+    free = fabric.pod_free_hosts
     if hosts <= max(free):
-        misfits = fabric.reader_cache(Misfits)
+        misfits, freed = fabric.reader_cache(Misfits), fabric.pod_freed
         for pod, count in enumerate(free):
             if hosts <= count < least and hosts < misfits.smallest(pod, freed[pod]):
                 first, least = pod, count
