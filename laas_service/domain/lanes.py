@@ -37,6 +37,7 @@ def apart(lanes: int, count: int, width: int) -> Sequence[int]:
     return [lanes >> at & lane for at in range(0, count * width, width)]
 
 
+@lru_cache(maxsize=4096)
 def in_every_lane(lanes: int, count: int, width: int) -> int:
     """The mask of the bits that are set in each of ``count`` lanes."""
     while count > 1:

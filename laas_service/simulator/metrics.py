@@ -200,7 +200,8 @@ class Metrics:
     # -- events ---------------------------------------------------------------
 
     def started(self, now: float, job: Job, allocation: Allocation) -> None:
-        self._pass_time(now)
+        if now != self._now or self._first_event is None:
+            self._pass_time(now)
         self._requested += job.hosts
         self._allocated += allocation.size
         self._waits += now - job.arrival

@@ -55,13 +55,15 @@ def propose_in_scope(policy: Policy, fabric: LedgerView, request: Request) -> Al
     Raises:
         NotFound: the parent of the request is no container of this fabric.
     """
-    answer = propose(policy, fabric.ledger(request.parent), request)
+    parent = request.parent
+    view = fabric if parent == fabric.scope else fabric.ledger(parent)
+    answer = propose(policy, view, request)
     if isinstance(answer, Allocation) and (
-        request.parent is not None or request.container or request.sharing is not None
+        parent is not None or request.container or request.sharing is not None
     ):
         return replace(
             answer,
-            parent=request.parent,
+            parent=parent,
             container=request.container,
             sharing=request.sharing,
         )

@@ -55,8 +55,10 @@ Found by trial: values between 0.1 and 0.5 change utilization by a tenth of a po
 Accept = Callable[[Allocation], bool]
 Started = Allocation | None
 
-_RequestKind = tuple[int, Constraints | None, int | None, SlotDemand | None]
-"""Hosts, constraints, bandwidth and slots: requests equal in these get the same answer."""
+_RequestKind = int | tuple[int, Constraints | None, int | None, SlotDemand | None]
+"""Hosts, constraints, bandwidth and slots: requests equal in these get the same answer.
+
+The hosts alone if there is nothing else."""
 
 KINDS = ("fifo", "easy")
 """Whether a request may overtake the head: never, or as EASY backfilling allows."""
@@ -527,4 +529,7 @@ class _Refusals:
 
 
 def _kind(request: Request) -> _RequestKind:
-    return request.hosts, request.constraints, request.bandwidth, request.slots
+    constraints, bandwidth, slots = request.constraints, request.bandwidth, request.slots
+    if constraints is None and bandwidth is None and slots is None:
+        return request.hosts
+    return request.hosts, constraints, bandwidth, slots

@@ -85,10 +85,11 @@ class Vetoes:
             if rest and self._policy.name != "laas":
                 return False
             leaves += rest > 0
-            if any(present.odd_groups):
+            delaying = self._delaying.get(leaves)
+            if delaying is None or any(present.odd_groups):
                 return False
             placement = known_in_several_pods(present).placements.get(leaves)
-            return placement is not None and placement.groups is self._delaying.get(leaves)
+            return placement is not None and placement.groups is delaying
         if hosts <= self._most_hosts_in_pod(present, pod):
             return False
         return surely_in_pod(present, pod, hosts)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import chain
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from laas_service.domain.lanes import apart, side_by_side
 from laas_service.domain.topology import Topology
@@ -25,8 +25,8 @@ class ReaderCache(Protocol):
 C = TypeVar("C", bound=ReaderCache)
 
 
-class ReaderCaches(dict[type[ReaderCache], ReaderCache]):
-    """The caches of all readers by their classes; a copy has copies of them."""
+class ReaderCaches(dict[type[ReaderCache], Any]):
+    """The caches of all readers, each of the class that is its key; a copy has copies of them."""
 
     def copy(self) -> ReaderCaches:
         return ReaderCaches({kind: cache.copy() for kind, cache in self.items()})
@@ -230,8 +230,5 @@ class FreeMasks:
         A copy of the ledger has a copy of it; a trial puts back what it was. A reader tells
         by ``freed`` and ``pod_freed`` whether an entry still holds. Threads may share it.
         """
-        cache = self.reader_caches.get(kind)
-        if cache is None:
-            cache = self.reader_caches.setdefault(kind, kind())
-        assert isinstance(cache, kind)
-        return cache
+        cache: C | None = self.reader_caches.get(kind)
+        return self.reader_caches.setdefault(kind, kind()) if cache is None else cache

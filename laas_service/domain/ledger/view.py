@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol
+from typing import Any, Protocol
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.features import Features
@@ -84,7 +84,7 @@ class LedgerView(Protocol):
         """When last a placement with ``hosts`` or more on each leaf could become possible."""
 
     @property
-    def reader_caches(self) -> Mapping[type[ReaderCache], ReaderCache]:
+    def reader_caches(self) -> Mapping[type[ReaderCache], Any]:
         """The objects of all readers by their classes."""
 
     def reader_cache(self, kind: type[C]) -> C:

@@ -65,8 +65,7 @@ class KnownFits:
     @staticmethod
     def kept_with(fabric: LedgerView) -> KnownFits | None:
         """That of a ledger, if it has one."""
-        known = fabric.reader_caches.get(KnownFits)
-        assert known is None or isinstance(known, KnownFits)
+        known: KnownFits | None = fabric.reader_caches.get(KnownFits)
         return known
 
     def in_pod(self, fabric: LedgerView, pod: int) -> Known:

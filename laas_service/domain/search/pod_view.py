@@ -61,6 +61,7 @@ class LeafNeeds:
         self.ones = side_by_side([1] * len(self.columns), self.lane)
         """The lowest bit of each lane of ``PodSpines.lanes``."""
         self.preferring = preferring(len(self.columns), self.lane)
+        self._spine_lanes: dict[int, int] = {}
         self._min_spines: dict[int, list[int]] = {}
         self._enough_spines: dict[int, Callable[[int], bool]] = {}
         self._one_more: dict[int, Callable[[int], int]] = {}
@@ -93,10 +94,10 @@ class LeafNeeds:
         The full leaves have ``uplinks``, the remainder leaf ``leaf_uplinks``.
         """
         if self.single_cables and self.topology.rails == 1:
-            of_leaves, column = (shape.leaves, shape.remainder_leaves), self.columns[0]
-            full, rest = (self.spines_for(leaves, column) * self.ones for leaves in of_leaves)
-            more = self.spines_for(shape.remainder_leaves + 1, column) * self.ones - rest
-            return full, rest + (more and spread(leaf_uplinks, self.lane))
+            full, rest = self._lanes_for(shape.leaves), self._lanes_for(shape.remainder_leaves)
+            if leaf_uplinks and self._lanes_for(shape.remainder_leaves + 1) != rest:
+                rest += spread(leaf_uplinks, self.lane)
+            return full, rest
         full_counts, rest_counts = [], []
         for column in self.columns:
             taken = (column.bundle & uplinks).bit_count()
@@ -104,6 +105,14 @@ class LeafNeeds:
             full_counts.append(self.spines_for(taken * shape.leaves, column))
             rest_counts.append(self.spines_for(rest, column))
         return side_by_side(full_counts, self.lane), side_by_side(rest_counts, self.lane)
+
+    def _lanes_for(self, leaves: int) -> int:
+        """``spines_for`` one uplink of so many leaves, the same in each lane."""
+        lanes = self._spine_lanes.get(leaves)
+        if lanes is None:
+            lanes = self.spines_for(leaves, self.columns[0]) * self.ones
+            self._spine_lanes[leaves] = lanes
+        return lanes
 
     def enough_spines(self, leaves: int) -> Callable[[int], bool]:
         """A test whether spine uplinks, as ``PodSpines.lanes``, are ``min_spines(leaves)``."""

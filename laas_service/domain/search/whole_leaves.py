@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from laas_service.domain.allocation import PackedColumns, PodLanes, Shape, group_shares
@@ -50,7 +51,7 @@ class WholeLeaves(NamedTuple):
     def of(cls, fabric: LedgerView) -> WholeLeaves:
         """Those of a fabric now."""
         topology = fabric.topology
-        full = [by_free[-1] for by_free in fabric.pod_groups_by_free]
+        full = list(map(itemgetter(-1), fabric.pod_groups_by_free))
         by_count = sorted(
             [
                 (groups.bit_count(), free, pod)
@@ -106,16 +107,16 @@ class WholeLeaves(NamedTuple):
         """
         needs, topology, count = self.needs, self.topology, shape.pods
         columns, lane = topology.columns_per_pod, topology.lane
-        rows, most = [self.lanes[pod] for pod in pods], max(needs.min_spines(shape.leaves))
+        free, most = self.lanes, max(needs.min_spines(shape.leaves))
         common, chosen = -1, list[int]()
-        for pod, lanes in zip(pods, rows, strict=True):
-            shared = common & in_every_lane(lanes, columns, lane)
+        for pod in pods:
+            shared = common & in_every_lane(free[pod], columns, lane)
             if shared.bit_count() >= most:
                 common = shared
                 chosen.append(pod)
                 if len(chosen) == count:
                     return chosen
-        enough = needs.enough_spines(shape.leaves)
+        enough, rows = needs.enough_spines(shape.leaves), [free[pod] for pod in pods]
         if greedy := greedy_biclique(rows, count, enough):
             return [pods[row] for row in greedy[0]]
         if count == 1 or not enough(bits_of_at_least(count, rows)):
@@ -152,7 +153,8 @@ class WholeLeaves(NamedTuple):
         for pod, _ in remainder:
             groups += _lowest(self.full[pod], shape.remainder_leaves, pod * width)
         groups.sort()
-        lanes = sorted([*(PodLanes(pod, spines) for pod in full), *remainder])
+        lanes = [*[PodLanes(pod, spines) for pod in full], *remainder]
+        lanes.sort()
         shares = tuple(group_shares([(group, hosts, uplinks) for group in groups]))
         return Placement(shares, PackedColumns(tuple(lanes), topology.lane), shape)
 
