@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from pathlib import Path
 
 from opensm_writer.smp import NODE_INFO, Query, SmpPort
@@ -50,9 +50,10 @@ class Counts:
 class Queries:
     """Queries between hosts until the block ends.
 
+    The host with the pair that was asked longest ago is the next source, so that pairs which a
+    change of a placement adds come first.
     ``ways`` tells which hosts have to reach which now. A query counts if it had to arrive when its
-    run began and when it ended. A host with targets that it had not when it last asked comes
-    first, the others take turns. ``nodes`` and ``lids`` are by the name of a host.
+    run began and when it ended. ``nodes`` and ``lids`` are by the name of a host.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class Queries:
         self._simulator, self._nodes, self._lids, self._ways = simulator, nodes, lids, ways
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._turn = 0
-        self._targets: dict[str, set[str]] = {}
-        """The targets that each host had when it last asked."""
+        self._runs = 0
+        self._asked_in: dict[tuple[str, str], int] = {}
+        """The number of the run in which a query went between two hosts for the last time."""
         self._answered: dict[tuple[str, str], float] = {}
         """When a query between two hosts was last answered."""
         self._gaps: dict[tuple[str, str], float] = {}
@@ -117,10 +118,9 @@ class Queries:
             self._stop.wait(0.1)
             return
         with self._lock:
-            new = [host for host in sources if set(before[host]) - self._targets.get(host, set())]
-            source = new[0] if new else sources[self._turn % len(sources)]
-            self._turn += not new
-            self._targets[source] = set(before[source])
+            source = min(sources, key=lambda one: self._last_run(one, before[one]))
+            self._runs += 1
+            self._asked_in |= dict.fromkeys(product((source,), before[source]), self._runs)
         targets = {self._lids[target]: target for target in before[source]}
         answers = self._asked(source, targets)
         still = self._ways().get(source, ())
@@ -128,6 +128,9 @@ class Queries:
             for at, target, answered in answers:
                 if target in still:
                     self._count((source, target), at, answered)
+
+    def _last_run(self, source: str, targets: Collection[str]) -> int:
+        return min(self._asked_in.get((source, target), 0) for target in targets)
 
     def _asked(self, source: str, targets: Mapping[int, str]) -> list[tuple[float, str, bool]]:
         """(time, target, whether it was answered) of each query."""
