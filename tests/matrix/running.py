@@ -15,6 +15,7 @@ FORKS.set_forkserver_preload(
     [
         "pytest",
         "tests.matrix.cell",
+        "laas_service.api.app",
         "novaclient.v2.client",
         "keystoneauth1.loading._plugins.admin_token",
         "sqlalchemy.dialects.postgresql.psycopg",

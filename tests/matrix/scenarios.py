@@ -156,7 +156,6 @@ SCENARIOS = {
             "yields",
             _replace_all,
             "active",
-            listed=False,
             apart=True,
             prepare=_boot,
         ),
