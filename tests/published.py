@@ -56,6 +56,16 @@ PUBLISHED = {
         "reference/virtual-clusters.rst",
         ("laas-simulate kraken --seed 1 --size 0.25",),
     ),
+    "svc-routed": Published(
+        "reference/svc-routed-results.inc",
+        "reference/virtual-clusters.rst",
+        ("laas-simulate svc-routed --seed 1",),
+    ),
+    "kraken-routed": Published(
+        "reference/kraken-routed-results.inc",
+        "reference/virtual-clusters.rst",
+        ("laas-simulate kraken-routed --seed 1 --size 0.05",),
+    ),
     "interference": Published(
         "user/isolation-results.inc",
         "user/isolation.rst",

@@ -157,6 +157,11 @@ class RoutedSite:
         self.clusters: dict[str, Held] = {}
         """By cluster id."""
 
+    @property
+    def bandwidth(self) -> Numbers:
+        """By link: its bandwidth, in the unit of the demands; 0 for what is no link."""
+        return self._capacity / GRAIN
+
     def most(self, cluster: Cluster, links: Whole | slice = slice(None)) -> Whole:
         """By link: the largest load of the cluster that it takes, up to the cluster's size.
 

@@ -10,6 +10,8 @@ from laas_service.simulator.experiments.figures import Experiment
 EXPERIMENTS: Mapping[str, Experiment] = {
     "adaptive-fit": adaptive_fit.EXPERIMENT,
     "kraken": kraken.EXPERIMENT,
+    "kraken-routed": kraken.ROUTED_EXPERIMENT,
     "starcube": starcube.EXPERIMENT,
     "svc": svc.EXPERIMENT,
+    "svc-routed": svc.ROUTED_EXPERIMENT,
 }

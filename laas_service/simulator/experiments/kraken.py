@@ -9,13 +9,17 @@ from itertools import count
 from random import Random
 from statistics import fmean, quantiles
 from time import process_time
+from typing import Generic, TypeVar
 
 from laas_service.domain.virtual_clusters import kraken
 from laas_service.domain.virtual_clusters.oktopus import oktopus
 from laas_service.domain.virtual_clusters.plan import Plan
+from laas_service.domain.virtual_clusters.routed_search import ALIKE, Placed
+from laas_service.domain.virtual_clusters.routed_site import RoutedSite
 from laas_service.domain.virtual_clusters.site import Cluster, Site
 from laas_service.domain.virtual_clusters.tree import Tree, tapered
 from laas_service.simulator.experiments.figures import Experiment, Figure, Point, Result
+from laas_service.simulator.experiments.grounds import GROUNDS, PAPER, routed_site
 
 REQUESTS = 80_000
 WARM_UP = 1 / 8
@@ -38,17 +42,25 @@ DEFAULT = 1.5
 
 KINDS = ("size", "bandwidth", "joint")
 KRAKEN, KRAKEN_NP, OKTOPUS = "Kraken", "KrakenNP", "Oktopus"
-Engine = Callable[[Site, Cluster], Plan | None]
+SiteT = TypeVar("SiteT", Site, RoutedSite)
+Engine = Callable[[SiteT, Cluster], Plan | None]
 """Plans a new or changed cluster; None is a refusal."""
 
 
-def _embed_or(change: Engine) -> Engine:
+def _embed_or(change: Engine[Site]) -> Engine[Site]:
     return lambda site, cluster: (
         change(site, cluster) if cluster.id in site.clusters else kraken.embed(site, cluster)
     )
 
 
-ENGINES: Mapping[str, Engine] = {
+def on_routes(site: RoutedSite, cluster: Cluster) -> Plan | None:
+    """The service's search, as an engine."""
+    search = ALIKE.change if cluster.id in site.clusters else ALIKE.embed
+    answer = search(site, cluster)
+    return answer.plan if isinstance(answer, Placed) else None
+
+
+ENGINES: Mapping[str, Engine[Site]] = {
     KRAKEN: _embed_or(kraken.change),
     KRAKEN_NP: _embed_or(kraken.without_partial_moves),
     OKTOPUS: oktopus,
@@ -79,12 +91,21 @@ class Elastic:
     seed: int
     size: float = 1.0
     """Share of the paper's number of requests and racks."""
+    ground: str = PAPER
+    """One of ``GROUNDS``; on others than the paper's the engine is the service's."""
 
     def run(self) -> Result:
-        run = _Run(network(self.size), ENGINES[self.engine], Random(self.seed), self.factor)  # noqa: S311
+        tree, rng = network(self.size), Random(self.seed)  # noqa: S311
+        run: _Run[Site] | _Run[RoutedSite]
+        if self.ground == PAPER:
+            run = _Run(Site(tree), ENGINES[self.engine], kraken.change, rng, self.factor)
+        else:
+            site = routed_site(tree, self.ground)
+            run = _Run(site, on_routes, on_routes, rng, self.factor)
         run.go(round(REQUESTS * self.size))
         return {
             "engine": self.engine,
+            "ground": self.ground,
             "factor": self.factor,
             "shares": run.shares,
             "refused": run.refused,
@@ -95,9 +116,11 @@ class Elastic:
 
 
 @dataclass
-class _Run:
-    tree: Tree
-    engine: Engine
+class _Run(Generic[SiteT]):
+    site: SiteT
+    engine: Engine[SiteT]
+    shrinks: Engine[SiteT]
+    """Plans downgrades."""
     rng: Random
     factor: float
     counting: bool = False
@@ -114,8 +137,7 @@ class _Run:
     """Seconds of processor time of each call of an engine."""
 
     def __post_init__(self) -> None:
-        self.site = Site(self.tree)
-        self.slots = self.tree.machines * self.tree.slots
+        self.slots = int(self.site.free.sum())
         self.numbers = count()
         self.ends: list[tuple[float, str]] = []
         self.cluster_ids: list[str] = []
@@ -163,7 +185,7 @@ class _Run:
         size = len(demands) if kind == "bandwidth" else max(1, round(len(demands) * factor))
         bandwidth = demands[0].mean * (1 if kind == "size" else factor)
         cluster = Cluster.alike(id, size, bandwidth)
-        plan = self._plan(self.engine if up else kraken.change, cluster)
+        plan = self._plan(self.engine if up else self.shrinks, cluster)
         if plan is not None:
             self.site.replace(cluster, plan.embedding)
         if up and self.counting:
@@ -172,7 +194,7 @@ class _Run:
             else:
                 self.shares[kind].append(len(plan.moves) / len(demands))
 
-    def _plan(self, engine: Engine, cluster: Cluster) -> Plan | None:
+    def _plan(self, engine: Engine[SiteT], cluster: Cluster) -> Plan | None:
         start = process_time()
         plan = engine(self.site, cluster)
         if self.counting:
@@ -374,3 +396,92 @@ def _percent(flags: Iterable[bool]) -> float:
 
 
 EXPERIMENT = Experiment("Kraken (Fuerst and others), section V", 1, _trials, _figures)
+
+
+# -- on routed hosts ----------------------------------------------------------
+
+
+def _routed_trials(seed: int, runs: int, size: float) -> list[Elastic]:
+    return [
+        Elastic(KRAKEN, factor, number, size, ground)
+        for number in range(seed, seed + runs)
+        for factor in (DEFAULT, 2.0)
+        for ground in GROUNDS
+    ]
+
+
+def _routed_figures(results: Sequence[Result]) -> list[Figure]:
+    def picked(ground: str, factor: float = DEFAULT) -> list[Result]:
+        return [r for r in results if (r["ground"], r["factor"]) == (ground, factor)]
+
+    def shares(ground: str, kind: str, factor: float = DEFAULT) -> list[float]:
+        return [x for r in picked(ground, factor) for x in r["shares"][kind]]
+
+    def of_granted(value: Callable[[str, str], float]) -> Mapping[str, list[Point]]:
+        return {g: [Point(kind, value(g, kind)) for kind in KINDS] for g in GROUNDS}
+
+    def accepted(ground: str, kind: str, factor: float) -> float:
+        granted = len(shares(ground, kind, factor))
+        refused: int = sum(r["refused"][kind] for r in picked(ground, factor))
+        return 100 * granted / max(1, granted + refused)
+
+    return [
+        *(
+            Figure(
+                f"Figure 7 at {factor:g}",
+                "Upgrades granted",
+                "upgrade",
+                "percent of those asked for",
+                of_granted(lambda ground, kind, factor=factor: accepted(ground, kind, factor)),  # type: ignore[misc]
+            )
+            for factor in (DEFAULT, 2.0)
+        ),
+        Figure(
+            "Figure 6 at 0",
+            "Upgrades granted without any migration",
+            "upgrade",
+            "percent of those granted",
+            of_granted(lambda ground, kind: _percent(x == 0 for x in shares(ground, kind))),
+        ),
+        Figure(
+            "Figure 9",
+            "Units that migrate in upgrades",
+            "upgrade",
+            "percent, mean of all granted",
+            of_granted(lambda ground, kind: 100 * fmean(shares(ground, kind) or [0.0])),
+        ),
+        Figure(
+            "Load",
+            "Slots in use, and new clusters refused",
+            "",
+            "percent",
+            {
+                ground: [
+                    Point("slots in use", 100 * fmean(r["load"] for r in picked(ground))),
+                    Point(
+                        "refused", _percent(not x for r in picked(ground) for x in r["embedded"])
+                    ),
+                ]
+                for ground in GROUNDS
+            },
+        ),
+        Figure(
+            "Time",
+            "Processor time of a request",
+            "",
+            "ms",
+            {
+                ground: [
+                    Point("mean", fmean(calls)),
+                    Point("99th percentile", quantiles(calls, n=100)[-1]),
+                ]
+                for ground in GROUNDS
+                for calls in ([ms for r in picked(ground) for ms in r["call_ms"]],)
+            },
+        ),
+    ]
+
+
+ROUTED_EXPERIMENT = Experiment(
+    "Kraken (Fuerst and others), section V, on routed hosts", 1, _routed_trials, _routed_figures
+)

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from random import Random
 from statistics import NormalDist, fmean
 from time import process_time
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from laas_service.domain.virtual_clusters.routed_search import ALIKE, Placed
+from laas_service.domain.virtual_clusters.routes import NO_LINK
 from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Site
 from laas_service.domain.virtual_clusters.svc import svc, tivc
 from laas_service.domain.virtual_clusters.tree import Tree, tapered
 from laas_service.simulator.experiments.figures import Experiment, Figure, Point, Result
+from laas_service.simulator.experiments.grounds import GROUNDS, PAPER, routed_site
 
 MEAN_SIZE = 49
 """Tasks of a job."""
@@ -118,27 +121,56 @@ class Running:
     left: NDArray[np.float64]
     """Shape (flows,): Mbit."""
     links: NDArray[np.int64]
-    """Shape (flows, 2 * levels): numbers of directed links; the highest number means no link."""
+    """``Ground.crossed``."""
 
 
-class Network:
-    """Directed links of a tree; flows share a full link in proportion to their demands."""
+class Ground(Protocol):
+    """Where jobs are placed, and the directed links that their flows cross."""
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+    capacity: NDArray[np.float64]
+    """By number of link: Mbit/s; infinite for the number that means no link."""
+
+    def placed(self, cluster: Cluster) -> Embedding | None:
+        """Claim a place for a cluster; None if it is refused."""
+        ...
+
+    def release(self, id: str) -> None: ...
+
+    def fullest(self) -> float:
+        """The share of its bandwidth that the fullest link has promised."""
+        ...
+
+    def crossed(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Links from the machines ``source`` to ``target``, shape (flows, links)."""
+        ...
+
+
+class PaperTree:
+    """A tree with the paper's ledger and one of its searches."""
+
+    def __init__(self, tree: Tree, method: str) -> None:
+        self._tree, self._search = tree, tivc if method == TIVC else svc
+        self._site = Site(tree, METHODS.get(method, 0.05))
         sizes = [tree.vertices(level) for level in range(tree.top)]
         self._first = np.concatenate([[0], np.cumsum(sizes)])
         capacity = np.repeat(np.array(tree.capacity), sizes)
-        self._capacity = np.concatenate([capacity, capacity, [np.inf]])
+        self.capacity = np.concatenate([capacity, capacity, [np.inf]])
 
-    def links(self, embedding: Embedding, size: int, rng: Random) -> NDArray[np.int64]:
-        """Links of a ring of flows through the tasks in random order; see ``Running.links``."""
-        at = np.empty(size, dtype=np.int64)
-        for machine, tasks in embedding.items():
-            at[list(tasks)] = machine
-        order = rng.sample(range(size), size)
-        source, target = at[order], at[order[1:] + order[:1]]
-        none = len(self._capacity) - 1
+    def placed(self, cluster: Cluster) -> Embedding | None:
+        embedding = self._search(self._site, cluster)
+        if embedding is not None:
+            self._site.claim(cluster, embedding)
+        return embedding
+
+    def release(self, id: str) -> None:
+        self._site.release(id)
+
+    def fullest(self) -> float:
+        levels = range(self._tree.top)
+        return max(float(self._site.links.occupancy(level).max()) for level in levels)
+
+    def crossed(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
+        none = len(self.capacity) - 1
         columns = []
         for level in range(self._tree.top):
             up, down = source // self._tree.below[level], target // self._tree.below[level]
@@ -146,14 +178,57 @@ class Network:
             columns.append(np.where(up == down, none, none // 2 + self._first[level] + down))
         return np.stack(columns, axis=1)
 
-    def granted(self, demand: NDArray[np.float64], links: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Rates of the flows, shape (flows,): each gets the least share of the links it crosses."""
-        load = np.bincount(
-            links.ravel(), np.repeat(demand, links.shape[1]), minlength=len(self._capacity)
-        )
-        share = np.minimum(1.0, self._capacity / np.maximum(load, 1e-9))
-        granted: NDArray[np.float64] = demand * share[links].min(axis=1)
-        return granted
+
+class RoutedHosts:
+    """The service's ledger and search."""
+
+    def __init__(self, tree: Tree, method: str, ground: str) -> None:
+        self._site = routed_site(tree, ground, METHODS.get(method, 0.05))
+        self.capacity = self._site.bandwidth.copy()
+        self.capacity[NO_LINK] = np.inf
+
+    def placed(self, cluster: Cluster) -> Embedding | None:
+        answer = ALIKE.embed(self._site, cluster)
+        if not isinstance(answer, Placed):
+            return None
+        self._site.claim(cluster, answer.plan.embedding)
+        return answer.plan.embedding
+
+    def release(self, id: str) -> None:
+        self._site.release(id)
+
+    def fullest(self) -> float:
+        return float(self._site.occupancy().max())
+
+    def crossed(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
+        routes = self._site.routes
+        own = routes.of_hosts + np.stack([source, routes.tree.machines + target], axis=1)
+        own[source == target] = NO_LINK
+        leaves = routes.leaf_of[source]
+        between = [
+            routes.walk(leaves[flow : flow + 1], target[flow : flow + 1])[0, 0]
+            for flow in range(len(source))
+        ]
+        return np.concatenate([own, np.array(between, dtype=np.int64)], axis=1)
+
+
+def ring(embedding: Embedding, size: int, rng: Random) -> tuple[NDArray[np.int64], ...]:
+    """Source and target machine of each flow of a ring through the tasks in random order."""
+    at = np.empty(size, dtype=np.int64)
+    for machine, tasks in embedding.items():
+        at[list(tasks)] = machine
+    order = rng.sample(range(size), size)
+    return at[order], at[order[1:] + order[:1]]
+
+
+def granted(
+    capacity: NDArray[np.float64], demand: NDArray[np.float64], links: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Rates of the flows, shape (flows,): each gets the least share of the links it crosses."""
+    load = np.bincount(links.ravel(), np.repeat(demand, links.shape[1]), minlength=len(capacity))
+    share = np.minimum(1.0, capacity / np.maximum(load, 1e-9))
+    rates: NDArray[np.float64] = demand * share[links].min(axis=1)
+    return rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +248,20 @@ class Tenants:
     over time, and those that do not fit on arrival are refused."""
     deviation: float | None = None
     """Deviation of the rates relative to their means; None draws it for each job."""
+    ground: str = PAPER
+    """One of ``GROUNDS``."""
 
     def run(self) -> Result:
         tree = network(self.size, self.taper)
         rng = Random(f"{self.seed} {self.load} {self.deviation}")  # noqa: S311
         slots = tree.machines * tree.slots
         jobs = draw_jobs(self.size, slots, rng, self.load, self.deviation)
-        run = _Run(tree, self.method, rng, np.random.default_rng(self.seed))
+        ground: Ground = (
+            PaperTree(tree, self.method)
+            if self.ground == PAPER
+            else RoutedHosts(tree, self.method, self.ground)
+        )
+        run = _Run(ground, self.method, rng, np.random.default_rng(self.seed))
         run.go(jobs, batch=self.load is None)
         return {
             "figure": self.figure,
@@ -187,6 +269,7 @@ class Tenants:
             "taper": self.taper,
             "load": self.load,
             "deviation": self.deviation,
+            "ground": self.ground,
             "completion": run.now,
             "running": fmean(run.run_times),
             "rejected": run.rejected / len(jobs),
@@ -200,7 +283,7 @@ class Tenants:
 class _Run:
     """A simulation in steps of one second."""
 
-    tree: Tree
+    ground: Ground
     method: str
     rng: Random
     rates: np.random.Generator
@@ -214,8 +297,6 @@ class _Run:
     calls: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.site = Site(self.tree, METHODS.get(self.method, 0.05))
-        self.network = Network(self.tree)
         self.running: list[Running] = []
         self.freed = True
         """Whether a job has ended since a job of the batch did not fit."""
@@ -241,21 +322,19 @@ class _Run:
             self._tick()
 
     def _start(self, job: Job) -> bool:
-        cluster, search = job.cluster(self.method), tivc if self.method == TIVC else svc
+        cluster = job.cluster(self.method)
         start = process_time()
-        embedding = search(self.site, cluster)
+        embedding = self.ground.placed(cluster)
         self.calls.append(process_time() - start)
         if embedding is None:
             return False
-        self.site.claim(cluster, embedding)
-        links = self.network.links(embedding, job.size, self.rng)
+        links = self.ground.crossed(*ring(embedding, job.size, self.rng))
         self.running.append(Running(job, self.now, np.full(job.size, job.length), links))
         return True
 
     def _sample(self) -> None:
         self.concurrent.append(len(self.running))
-        levels = range(self.tree.top)
-        self.occupancies.append(max(float(self.site.links.occupancy(x).max()) for x in levels))
+        self.occupancies.append(self.ground.fullest())
 
     def _tick(self) -> None:
         """Simulate a second: every flow sends; jobs that have computed and sent everything end."""
@@ -268,9 +347,8 @@ class _Run:
         demand = np.minimum(np.maximum(self.rates.normal(rate, deviation), 0.0), cap)
         left = np.concatenate([running.left for running in self.running])
         demand = np.minimum(demand, left)
-        left -= self.network.granted(
-            demand, np.concatenate([running.links for running in self.running])
-        )
+        links = np.concatenate([running.links for running in self.running])
+        left -= granted(self.ground.capacity, demand, links)
         self.now += 1
         unfinished = []
         for running, remaining in zip(
@@ -279,7 +357,7 @@ class _Run:
             running.left = remaining
             if self.now - running.start >= running.job.compute and remaining.max() <= 1e-6:
                 self.run_times.append(self.now - running.start)
-                self.site.release(str(running.job.id))
+                self.ground.release(str(running.job.id))
                 self.freed = True
             else:
                 unfinished.append(running)
@@ -405,3 +483,76 @@ def _figures(results: Sequence[Result]) -> list[Figure]:
 Curves = Mapping[str, Sequence[Point]]
 
 EXPERIMENT = Experiment("SVC (Yu and Shen), section VI", 1, _trials, _figures)
+
+
+# -- on routed hosts ----------------------------------------------------------
+
+ON_ROUTES = (MEAN_VC, "SVC (0.05)", PERCENTILE_VC)
+
+
+def _routed_trials(seed: int, runs: int, size: float) -> list[Tenants]:
+    return [
+        Tenants(figure, method, number, size, load=load, ground=ground)
+        for number in range(seed, seed + runs)
+        for figure, load in (("5", None), *(("7", load) for load in LOADS))
+        for method in ON_ROUTES
+        for ground in GROUNDS
+    ]
+
+
+def _routed_figures(results: Sequence[Result]) -> list[Figure]:
+    def mean(of: str, method: str, ground: str, load: float | None) -> float:
+        return fmean(
+            r[of]
+            for r in results
+            if (r["method"], r["ground"], r["load"]) == (method, ground, load)
+        )
+
+    def curves(of: str, loads: Sequence[float | None], unit: float = 1.0) -> Curves:
+        return {
+            f"{method}, {ground}": [
+                Point("batch" if load is None else load, unit * mean(of, method, ground, load))
+                for load in loads
+            ]
+            for method in ON_ROUTES
+            for ground in GROUNDS
+        }
+
+    return [
+        Figure(
+            "Figure 5 at 2",
+            "Completion of a batch of 500 jobs, racks with half of the bandwidth",
+            "",
+            "seconds",
+            curves("completion", [None]),
+            digits=0,
+        ),
+        Figure(
+            "Figure 6 of the batch",
+            "Mean running time of a job",
+            "",
+            "seconds",
+            curves("running", [None]),
+            digits=0,
+        ),
+        Figure(
+            "Figure 7",
+            "Jobs turned away; of the batch, those that do not fit an empty network",
+            "load",
+            "percent",
+            curves("rejected", (None, *LOADS), unit=100),
+        ),
+        Figure("Figure 8", "Jobs at a time", "load", "jobs", curves("concurrent", [0.6])),
+        Figure(
+            "Time",
+            "Processor time of a request, and of the claim",
+            "load",
+            "ms",
+            curves("call_ms", LOADS),
+        ),
+    ]
+
+
+ROUTED_EXPERIMENT = Experiment(
+    "SVC (Yu and Shen), section VI, on routed hosts", 1, _routed_trials, _routed_figures
+)

@@ -6,11 +6,18 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 
 from laas_service.simulator.experiments import EXPERIMENTS, figures, svc
 
-SMALL = {"adaptive-fit": 0.12, "kraken": 0.0015, "starcube": 0.17}
+SMALL = {
+    "adaptive-fit": 0.12,
+    "kraken": 0.0015,
+    "kraken-routed": 0.0015,
+    "starcube": 0.17,
+    "svc-routed": 0.02,
+}
 every_experiment = pytest.mark.parametrize("name", SMALL)
 
 
@@ -87,3 +94,37 @@ def test_kraken_moves_least_and_the_more_is_asked_the_less_is_had_for_nothing():
     for kind in ("size", "bandwidth", "joint"):
         free = curve(made[f"Figure 7, {kind}"], "without migration")
         assert free[1.1] > free[2.0]
+
+
+def test_where_links_are_summed_the_service_plans_as_kraken_does():
+    for figure in small("kraken-routed").values():
+        if figure.name != "Time":
+            assert figure.curves["paper's tree"] == figure.curves["summed links"]
+            assert figure.curves["paper's tree"] != figure.curves["routed links"]
+
+
+@pytest.mark.parametrize("ground", ["summed links", "routed links"])
+def test_the_rates_of_flows_on_routed_hosts_exceed_no_link(ground):
+    """Each flow crosses its two machines' links and two links for each level that it climbs."""
+    tree = svc.network(0.2, 2)
+    hosts = svc.RoutedHosts(tree, "mean-VC", ground)
+    pairs = [(s, t) for s in range(0, tree.machines, 7) for t in range(0, tree.machines, 11)]
+    source, target = np.array(pairs).T
+    links = hosts.crossed(source, target)
+    crossed = (links != 0).sum(axis=1)
+    racks, pods = source // 4 != target // 4, source // 40 != target // 40
+    assert (crossed == np.where(source == target, 0, 2 + 2 * racks + 2 * pods)).all()
+    rates = svc.granted(hosts.capacity, np.full(len(pairs), 500.0), links)
+    for link in np.unique(links[links != 0]):
+        assert rates[(links == link).any(axis=1)].sum() <= hosts.capacity[link] * (1 + 1e-9)
+    ups = {"summed links": 1, "routed links": 2}[ground]
+    switches = hosts.capacity[np.unique(links[:, 2:][links[:, 2:] != 0])]
+    assert set(np.round(switches)) == {2000 // ups, 20_000 // ups // (10 if ups > 1 else 1)}
+
+
+def test_routed_links_take_no_more_than_their_sum():
+    refused = {
+        ground: svc.Tenants("7", "SVC (0.05)", 1, size=0.1, load=0.2, ground=ground).run()
+        for ground in ("summed links", "routed links")
+    }
+    assert refused["summed links"]["rejected"] < refused["routed links"]["rejected"]
