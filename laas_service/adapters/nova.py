@@ -1235,8 +1235,7 @@ class NovaCompute:
         self, host: str, node: _Hypervisor, classes: Iterable[str] | None = None
     ) -> set[str]:
         """The consumers with a slot on a host. Raises: Conflict, if hosts like it have no slots."""
-        if node.bare or len(node.providers) > 1:
-            raise Conflict(f"host {host} is a bare-metal node, which has one owner and no slots")
+        _check_divisible(host, node)
         return self._slots.holders(node.providers[0], classes)
 
     def _without_slots(
@@ -1269,6 +1268,8 @@ class NovaCompute:
         """
         shared = handover.slots is not None
         asked = handover.hosts if hosts is None else hosts
+        for host in asked if shared else ():
+            _check_divisible(host, hypervisors[host])
         occupants = self._occupants(asked, hypervisors, None if shared else within)
         if shared:
             strangers = self._without_slots(occupants, hypervisors)
@@ -1890,6 +1891,12 @@ def _is_ours(aggregate: _Aggregate) -> bool:
 def _is_shared(aggregate: _Aggregate) -> bool:
     """Whether it is of an allocation of class ``shared``."""
     return _is_ours(aggregate) and SLOTS in aggregate.metadata
+
+
+def _check_divisible(host: str, hypervisor: _Hypervisor) -> None:
+    """Raise Conflict if a host has no slots, because one server takes it whole."""
+    if hypervisor.bare or len(hypervisor.providers) > 1:
+        raise Conflict(f"host {host} is a bare-metal node, which has one owner and no slots")
 
 
 def _listed_occupants(occupants: Collection[Occupant]) -> str:

@@ -60,6 +60,17 @@ def test_life_of_an_allocation(nova, compute):
     assert nova.boot(BLUE) in ("n1", "n3")
 
 
+def test_a_node_has_one_owner_and_no_slots(nova, compute):
+    compute.pool(NODES)
+    nova.scheduler_knows()
+    shared = Handover("a1", RED, ("n1",), slots={"n1": 2})
+    with pytest.raises(Conflict, match="n1 is a bare-metal node, which has one owner and no slots"):
+        compute.hand_over(shared)
+    assert compute.handed_over() == {}
+    nova.scheduler_knows()
+    assert nova.boot(RED) is None
+
+
 def taken_back(compute, handover):
     """Take back until that succeeds; the texts of ``HostsBusy`` meanwhile."""
     texts = []

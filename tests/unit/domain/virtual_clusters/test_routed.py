@@ -322,7 +322,10 @@ def kept(site, judge):
 # -- stochastic demands ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["three leaves", "small remainder"])
+OUTAGES = ["three leaves", "small remainder", *(["pods", "remainder pod"] if FULL else [])]
+
+
+@pytest.mark.parametrize("name", OUTAGES)
 @pytest.mark.parametrize("spread", [0.3, 0.9])
 def test_demands_exceed_a_link_no_more_often_than_the_risk(name, spread):
     """The worst traffic of each draw, over the judge's pairs; demands are cut off at 0."""
