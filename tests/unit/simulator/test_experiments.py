@@ -128,3 +128,5 @@ def test_routed_links_take_no_more_than_their_sum():
         for ground in ("summed links", "routed links")
     }
     assert refused["summed links"]["rejected"] < refused["routed links"]["rejected"]
+    for of in refused.values():
+        assert 0 < of["never"] <= of["rejected"]
