@@ -18,7 +18,14 @@ from laas_service.simulator.metrics import BANDS
 from laas_service.simulator.scenario import describe, run
 from tests.published import DOC, PUBLISHED
 
-SMALL = {"adaptive-fit": 0.12, "kraken": 0.0015, "starcube": 0.17, "svc": 0.02}
+SMALL = {
+    "adaptive-fit": 0.12,
+    "kraken": 0.0015,
+    "kraken-routed": 0.0015,
+    "starcube": 0.17,
+    "svc": 0.02,
+    "svc-routed": 0.02,
+}
 """Sizes of experiments that take seconds."""
 
 
