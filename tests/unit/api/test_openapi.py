@@ -61,6 +61,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/fabrics/{fabric_id}/map"),
         ("GET", "/v1/fabrics/{fabric_id}/routing"),
         ("GET", "/v1/fabrics/{fabric_id}/idle"),
+        ("GET", "/v1/fabrics/{fabric_id}/promises"),
         ("GET", "/v1/fabrics/{fabric_id}/plane"),
         ("PUT", "/v1/fabrics/{fabric_id}/plane"),
         ("GET", "/v1/fabrics/{fabric_id}/make-room"),
@@ -85,9 +86,10 @@ def test_operations_have_distinct_names_and_summaries(spec):
 
 def test_parameters_carry_their_limits(spec):
     fit = spec["paths"]["/v1/fabrics/{fabric_id}/fit"]["get"]
-    hosts = next(p for p in fit["parameters"] if p["name"] == "hosts")
-    assert hosts["required"]
-    assert hosts["schema"]["minimum"] == 1
+    counts = [p for p in fit["parameters"] if p["name"] in ("hosts", "slots")]
+    assert [(p["required"], p["schema"]["minimum"]) for p in counts] == [(False, 1)] * 2
+    link = spec["paths"]["/v1/fabrics/{fabric_id}/links/{link_id}"]["get"]["parameters"]
+    assert next(p for p in link if p["name"] == "link_id")["required"]
     release = spec["paths"]["/v1/allocations/{allocation_id}"]["delete"]["parameters"]
     names = {"allocation_id", "If-Match", "wait", "force", "OpenStack-API-Version"}
     assert {p["name"] for p in release} == names

@@ -51,7 +51,7 @@ FABRIC_COMMANDS = [
         ["fabric", verb]
         for verb in (
             *("show", "utilization", "routing", "idle", "plane", "hosts", "links", "observation"),
-            *("agents", "switches", "sleep"),
+            *("agents", "switches", "sleep", "promises"),
         )
     ),
     ["fabric", "make-room", "8"],
