@@ -51,6 +51,30 @@ def test_changing_is_releasing_and_claiming_what_is_new(tree, seed):
     assert fabric.state() == both.state()
 
 
+@every_tree
+@given(seed=st.integers(0, 10**6))
+def test_nobody_claims_a_host_or_a_link_that_has_an_owner(tree, seed):
+    """Not even one beside others that are free; a refused claim changes nothing."""
+    rng = Random(seed)
+    fabric = noisy_fabric(TREES[tree], rng)
+    free = some_holding(fabric, rng, "t")
+    theirs = fabric.copy()
+    theirs.claim(some_holding(fabric, rng, "u"))
+    owned = theirs.allocations["u"]
+    owners = [a for a in theirs.allocations.values() if a.id != "t"]
+    hosts = {host for a in owners for host in a.hosts(fabric.topology)}
+    links = {link for a in owners for link in a.links(fabric.topology)}
+    taken = hosts & set(free.hosts(fabric.topology)) or links & set(free.links(fabric.topology))
+    before = theirs.state()
+    if taken:
+        with pytest.raises(DoubleClaim):
+            theirs.claim(free)
+        assert theirs.state() == before
+    with pytest.raises(DoubleClaim):
+        theirs.claim(replace(owned, id="v"))
+    assert theirs.state() == before
+
+
 def test_a_change_happens_entirely_or_not_at_all():
     fabric = noisy_fabric(TREES["three levels"], Random(1))
     rng = Random(2)
