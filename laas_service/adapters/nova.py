@@ -1896,7 +1896,8 @@ def _is_shared(aggregate: _Aggregate) -> bool:
 def _check_divisible(host: str, hypervisor: _Hypervisor) -> None:
     """Raise Conflict if a host has no slots, because one server takes it whole."""
     if hypervisor.bare or len(hypervisor.providers) > 1:
-        raise Conflict(f"host {host} is a bare-metal node, which has one owner and no slots")
+        text = f"host {host} is a bare-metal node, which has one owner and no slots"
+        raise Conflict(f"{text}; share hosts on which Nova runs several servers")
 
 
 def _listed_occupants(occupants: Collection[Occupant]) -> str:

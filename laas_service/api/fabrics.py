@@ -69,13 +69,15 @@ def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
 
 
 def _slots(query: schemas.SlotsQuery) -> SlotDemand | None:
-    """What is asked of shared hosts. Raises: InvalidInput, if something is missing."""
+    """The slots that a question is about, if any. Raises: InvalidInput: bandwidth is missing, or
+    a field of slots is given without their number.
+    """
     demand = slot_demand(query.slots, query.bandwidth, query.deviation)
     if query.slots is not None and demand is None:
-        raise InvalidInput("bandwidth", None, "slots need it")
+        raise InvalidInput("bandwidth", None, "give Gb/s for each of the slots")
     for name in ("bandwidth", "deviation", "risks"):
-        if query.slots is None and getattr(query, name) is not None:
-            raise InvalidInput(name, "...", "leave it out, or ask for slots")
+        if query.slots is None and (given := getattr(query, name)) is not None:
+            raise InvalidInput(name, str(given), "leave it out, or give slots")
     return demand
 
 

@@ -451,7 +451,10 @@ class Fabrics:
         return tuple(findings for findings in found if findings.guid in known)
 
     def promises(self, fabric_id: str) -> Iterator[PromiseEntry]:
-        """What links promise to those who share hosts, and what was measured. Raises: NotFound."""
+        """The promises of links to those who share hosts, with the traffic measured there.
+
+        Raises: NotFound.
+        """
         fabric, ledger = self._with_ledger(fabric_id)
         return promises(fabric, ledger, self._slots, self._counters(fabric))
 

@@ -1057,7 +1057,7 @@ LEFT_BEHIND = "servers run on hosts that the allocation leaves"
 
 
 def _servers(*groups: tuple[str, Sequence[str]]) -> str:
-    """What is said of each group of servers; nothing of an empty one."""
+    """Each group that has servers, with what is said of them and their names."""
     return "; ".join(f"{said}: {listed(servers)}" for said, servers in groups if servers)
 
 

@@ -125,7 +125,7 @@ class AllocationRequest:
 
 
 def check_demand(demand: SlotDemand) -> None:
-    """Raises: InvalidInput."""
+    """Check the numbers of a demand. Raises: InvalidInput."""
     if demand.slots < 1:
         raise InvalidInput("slots", demand.slots, "ask for at least 1 slot")
     for name in ("bandwidth", "deviation"):

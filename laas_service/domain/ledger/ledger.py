@@ -50,8 +50,7 @@ class Ledger(LedgerState):
             raise DoubleClaim(f"allocation {allocation.id!r} already holds hosts")
         nested = self.nests and allocation.parent != self.scope
         ledger = self.ledger(allocation.parent) if nested else self
-        if allocation.slots is not None or ledger.part is not None:
-            slots.check_class(ledger, allocation)
+        slots.check_class(ledger, allocation)
         if allocation.slots is not None:
             slots.check_free(ledger, allocation.slots)
             slots.take(ledger, allocation.slots)
@@ -59,7 +58,7 @@ class Ledger(LedgerState):
             ledger._check_free(allocation)
             ledger._take(allocation)
         ledger.allocations[allocation.id] = allocation
-        if allocation.container or allocation.sharing is not None:
+        if allocation.encloses:
             ledger._open(allocation)
 
     def release(self, allocation_id: str) -> Allocation:

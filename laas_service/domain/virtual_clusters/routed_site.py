@@ -116,7 +116,7 @@ class LinkLoad(NamedTuple):
     link: int
     """Its number (``Routes``)."""
     mean: float
-    """What is certain, and the means of what is not."""
+    """The certain demands, and the means of the others."""
     deviation: float
     """Standard deviation of what is not certain."""
     occupancy: float
@@ -310,7 +310,7 @@ class RoutedSite:
         return outage
 
     def loads(self) -> list[LinkLoad]:
-        """What is promised on each link that promises anything, ascending by number of link."""
+        """The load of each link that promises anything, ascending by number of link."""
         occupancy, outage = self.occupancy(), self.outage()
         (links,) = np.nonzero(self._certain + self._mean)
         return [

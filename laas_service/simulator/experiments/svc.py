@@ -251,18 +251,27 @@ class Tenants:
     ground: str = PAPER
     """One of ``GROUNDS``."""
 
-    def run(self) -> Result:
+    def place(self) -> Ground:
+        """Where the jobs run, empty."""
         tree = network(self.size, self.taper)
-        rng = Random(f"{self.seed} {self.load} {self.deviation}")  # noqa: S311
+        if self.ground == PAPER:
+            return PaperTree(tree, self.method)
+        return RoutedHosts(tree, self.method, self.ground)
+
+    def jobs(self, rng: Random) -> list[Job]:
+        """The jobs, in order of arrival; the same under all methods and on all grounds."""
+        tree = network(self.size, self.taper)
         slots = tree.machines * tree.slots
-        jobs = draw_jobs(self.size, slots, rng, self.load, self.deviation)
-        ground: Ground = (
-            PaperTree(tree, self.method)
-            if self.ground == PAPER
-            else RoutedHosts(tree, self.method, self.ground)
-        )
-        never = sum(not self._fits(ground, job) for job in jobs)
-        run = _Run(ground, self.method, rng, np.random.default_rng(self.seed))
+        return draw_jobs(self.size, slots, rng, self.load, self.deviation)
+
+    def rng(self) -> Random:
+        """Draws jobs, then the order of their tasks."""
+        return Random(f"{self.seed} {self.load} {self.deviation}")  # noqa: S311
+
+    def run(self) -> Result:
+        rng = self.rng()
+        jobs = self.jobs(rng)
+        run = _Run(self.place(), self.method, rng, np.random.default_rng(self.seed))
         run.go(jobs, batch=self.load is None)
         return {
             "figure": self.figure,
@@ -274,18 +283,32 @@ class Tenants:
             "completion": run.now,
             "running": fmean(run.run_times),
             "rejected": run.rejected / len(jobs),
-            "never": never / len(jobs),
             "concurrent": fmean(run.concurrent),
             "occupancies": run.occupancies,
             "call_ms": 1000 * fmean(run.calls),
         }
 
-    def _fits(self, empty: Ground, job: Job) -> bool:
-        """Whether a job is placed where no other one is."""
-        if empty.placed(job.cluster(self.method)) is None:
-            return False
-        empty.release(str(job.id))
-        return True
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Each of the jobs by itself, where no other one is."""
+
+    tenants: Tenants
+
+    def run(self) -> Result:
+        tenants = self.tenants
+        ground, jobs, refused = tenants.place(), tenants.jobs(tenants.rng()), 0
+        for job in jobs:
+            if ground.placed(job.cluster(tenants.method)) is None:
+                refused += 1
+            else:
+                ground.release(str(job.id))
+        return {
+            "method": tenants.method,
+            "load": tenants.load,
+            "ground": tenants.ground,
+            "alone": refused / len(jobs),
+        }
 
 
 @dataclass
@@ -499,21 +522,24 @@ EXPERIMENT = Experiment("SVC (Yu and Shen), section VI", 1, _trials, _figures)
 ON_ROUTES = (MEAN_VC, "SVC (0.05)", PERCENTILE_VC)
 
 
-def _routed_trials(seed: int, runs: int, size: float) -> list[Tenants]:
-    return [
+def _routed_trials(seed: int, runs: int, size: float) -> list[Tenants | Alone]:
+    trials = [
         Tenants("7", method, number, size, load=load, ground=ground)
         for number in range(seed, seed + runs)
         for load in LOADS
         for method in ON_ROUTES
         for ground in GROUNDS
     ]
+    return [*trials, *(Alone(trial) for trial in trials if trial.load == LOADS[0])]
 
 
 def _routed_figures(results: Sequence[Result]) -> list[Figure]:
     def curves(of: str, loads: Sequence[float], unit: float = 1.0) -> Curves:
         def mean(method: str, ground: str, load: float) -> float:
             case = (method, ground, load)
-            return fmean(r[of] for r in results if (r["method"], r["ground"], r["load"]) == case)
+            return fmean(
+                r[of] for r in results if of in r and (r["method"], r["ground"], r["load"]) == case
+            )
 
         return {
             f"{method}, {ground}": [
@@ -530,7 +556,7 @@ def _routed_figures(results: Sequence[Result]) -> list[Figure]:
             "Jobs turned away by an empty network",
             "load of the same jobs",
             "percent",
-            curves("never", LOADS[:1], 100),
+            curves("alone", LOADS[:1], 100),
         ),
         Figure("Figure 8", "Jobs at a time", "load", "jobs", curves("concurrent", [0.6])),
         Figure(
