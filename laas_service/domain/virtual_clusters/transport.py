@@ -16,18 +16,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from laas_service.domain.grouping import grouped
 from laas_service.domain.virtual_clusters.plan import Move, Plan
-from laas_service.domain.virtual_clusters.site import GRAIN, Cluster, Numbers, Site
+from laas_service.domain.virtual_clusters.site import GRAIN, Cluster, Site
 
 
 class PathCosts(NamedTuple):
-    """Costs of an embedding, in any unit; none is below 0."""
+    """Costs of an embedding, in any unit; none is below 0.
 
-    crossing: Sequence[Numbers]
+    They are whole numbers: sums of floats differ by the order, and a cycle in a flow that costs
+    nothing would seem to gain.
+    """
+
+    crossing: Sequence[NDArray[np.int64]]
     """By level and vertex: of a unit that migrates over the link above the vertex, up or down."""
-    link: float
+    link: int
     """For each link that the bandwidth of a unit crosses."""
 
 
@@ -38,30 +43,31 @@ PathModel = Callable[[Site, Cluster], PathCosts]
 def nearest_migrations(site: Site, cluster: Cluster) -> PathCosts:
     """Moves within a rack cost 1, within a pod 2, ...; then the footprint."""
     tree, move = site.tree, 2 * site.tree.top * len(cluster.demands) + 1
-    return PathCosts([np.full(tree.vertices(level), move / 2) for level in range(tree.top)], 1.0)
+    return PathCosts([np.full(tree.vertices(level), move) for level in range(tree.top)], 2)
 
 
 def fastest_migrations(site: Site, cluster: Cluster) -> PathCosts:
     """A move costs the time on each link of its path; then the footprint.
 
     The time to move a unit over a link is 1 over the bandwidth that no cluster, this one included,
-    has reserved there now; at least a millionth of the link's bandwidth counts as free.
+    has reserved there now; at least a millionth of the link's bandwidth counts as free. Times
+    that differ by less than a millionth of the time over a free link count as equal.
     """
     tree, spare = site.tree, site.links.spare({})
+    unit = 10**6 * (2 * tree.top * len(cluster.demands) + 1)
     times = []
     for level in range(tree.top):
         whole = tree.capacity[level]
         free = np.maximum(spare[level] / GRAIN, whole * 1e-6)
-        times.append(whole / free)
-    footprint = 2 * tree.top * len(cluster.demands) + 1
-    return PathCosts(times, min(map(np.min, times)).item() / (footprint * 1e6))
+        times.append(np.rint(whole / free * unit).astype(np.int64))
+    return PathCosts(times, 1)
 
 
 class _Edge(NamedTuple):
     """An edge of the network; its reverse has the number that differs in the last bit."""
 
     to: int
-    cost: float
+    cost: int
 
 
 class Network:
@@ -73,7 +79,7 @@ class Network:
         """By number of an edge: the flow that it still takes."""
         self._out: list[list[int]] = [[] for _ in range(nodes)]
 
-    def join(self, a: int, b: int, room: int, cost: float = 0.0) -> int:
+    def join(self, a: int, b: int, room: int, cost: int = 0) -> int:
         """Add an edge; return its number."""
         number = len(self.edges)
         self.edges += [_Edge(b, cost), _Edge(a, -cost)]
@@ -87,10 +93,10 @@ class Network:
 
         Shortest augmenting paths, found by labels that are corrected (Bellman, Ford, Moore).
         """
-        total = 0.0
+        total = 0
         while amount:
             distance = [math.inf] * len(self._out)
-            distance[source] = 0.0
+            distance[source] = 0
             by: list[int] = [-1] * len(self._out)
             waiting, queued = deque([source]), {source}
             while waiting:
@@ -98,7 +104,7 @@ class Network:
                 queued.discard(node)
                 for number in self._out[node]:
                     to, cost = self.edges[number]
-                    if self.room[number] and distance[node] + cost < distance[to] - 1e-12:
+                    if self.room[number] and distance[node] + cost < distance[to]:
                         distance[to], by[to] = distance[node] + cost, number
                         if to not in queued:
                             queued.add(to)
@@ -114,7 +120,7 @@ class Network:
                 self.room[number] -= part
                 self.room[number ^ 1] += part
             amount -= part
-            total += part * distance[target]
+            total += part * int(distance[target])
         return total
 
     def paths(self, source: int, target: int) -> Iterator[tuple[list[int], int]]:
@@ -157,7 +163,7 @@ class _Search:
             for vertex in np.nonzero(2 * below >= self.size)[0].tolist():
                 network = self.network(level, vertex)
                 cost = network.cheapest(SOURCE, TARGET, self.size)
-                if cost < least - 1e-9:
+                if cost < least:
                     least, best = cost, self._pairs(network)
         return best
 
@@ -178,7 +184,7 @@ class _Search:
         for at in range(tree.top):
             for v in range(tree.vertices(at)):
                 node, parent = self.first[at] + v, self.first[at + 1] + v // tree.children[at]
-                move = float(self.costs.crossing[at][v])
+                move = int(self.costs.crossing[at][v])
                 network.join(self._node(node), self._node(parent), self.size, move)
                 network.join(self._node(parent), self._node(node), self.size, move)
                 inside = at >= level and vertex // (tree.below[at] // tree.below[level]) == v
