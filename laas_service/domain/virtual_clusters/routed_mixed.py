@@ -47,6 +47,8 @@ class _Search:
         self.before = {u: m for m, on in (held.embedding if held else {}).items() for u in on}
         """Unit -> machine now."""
         self.remain = {unit: m for unit, m in self.before.items() if unit < self.size}
+        self.staying = {u: m for u, m in self.remain.items() if m not in site.emptied}
+        """Those of these units that may stay."""
         self.free = site.free.copy()
         """By machine: slots that units may get."""
         self.free[site.closed] = 0
@@ -59,7 +61,7 @@ class _Search:
     def answer(self) -> Placed | Refused:
         """The cheapest plan found."""
         free = int(self.free.sum())
-        if len(self.remain) + free < self.size:
+        if len(self.staying) + free < self.size:
             return Refused(f"{free + len(self.before)} slots are free, {self.size} asked for", True)
         best, proven = self._of_all(next(self._candidates(), None))
         if best is not None:
@@ -111,12 +113,12 @@ class _Search:
 
     def _kept(self) -> dict[int, int]:
         """Units that stay: all, or one after the other what the links still take."""
-        if self.fits(self.remain):
-            return dict(self.remain)
+        if self.fits(self.staying):
+            return dict(self.staying)
         at: dict[int, int] = {}
         for unit in self.order:
-            if unit in self.remain and self.fits(at | {unit: self.remain[unit]}):
-                at[unit] = self.remain[unit]
+            if unit in self.staying and self.fits(at | {unit: self.staying[unit]}):
+                at[unit] = self.staying[unit]
         return at
 
     def _filled(self, at: dict[int, int], machines: Iterable[int]) -> dict[int, int] | None:
@@ -178,7 +180,7 @@ class _Search:
                     best = dict(at)
                 return
             unit = self.order[position]
-            stay = self.remain.get(unit)
+            stay = self.staying.get(unit)
             for machine in ([] if stay is None else [stay]) + machines[self._first(position, at) :]:
                 joins = machine != stay
                 if at.get(unit) == machine or (joins and arrived[machine] >= self.free[machine]):
@@ -186,7 +188,7 @@ class _Search:
                 at[unit] = machine
                 arrived[machine] += joins
                 if self._looked_at(at):
-                    extend(position + 1, moved + (joins and stay is not None))
+                    extend(position + 1, moved + (joins and unit in self.remain))
                 arrived[machine] -= joins
                 del at[unit]
 

@@ -166,6 +166,9 @@ class _Search:
         self.slots[site.closed] = 0
         for machine, units in self.before.items():
             self.slots[machine] += units
+        self.slots[site.emptied] = 0
+        self.staying = {m: on for m, on in self.previous.items() if m not in site.emptied}
+        """The part of the present embedding that may stay."""
         switches, hosts, machines = self.most[2:], self.routes.of_hosts, self.tree.machines
         self.ends = np.minimum(self.most[hosts : hosts + machines], self.most[hosts + machines :])
         """By machine: units that may cross its own link."""
@@ -181,7 +184,7 @@ class _Search:
             return self._refused(proven=True)
         least = self.cost(_counts(plan))
         if self.fits(_counts(plan)):
-            return Placed(plan, least, True)
+            return self._placed(_counts(plan), proven=True)
         best: dict[int, int] | None = None
         for counts in self._candidates():
             if best is None or self.cost(counts) < self.cost(best):
@@ -218,7 +221,7 @@ class _Search:
                 both = joined.reduceat(self.uplinks[:, cut.links], cut.starts, axis=1).min(axis=0)
                 limit[cut.vertices] = np.minimum(both, self.size)
             limits.append(limit)
-        return _Offer(self.tree, self.slots, limits, self.previous)
+        return _Offer(self.tree, self.slots, limits, self.staying)
 
     def cost(self, counts: Counts) -> Cost:
         """Migrations and footprint of an embedding."""

@@ -149,6 +149,8 @@ class RoutedSite:
         self.free[routes.machines] = slots
         self.closed = np.zeros(0, dtype=np.int64)
         """Machines whose free slots nobody gets."""
+        self.emptied = np.zeros(0, dtype=np.int64)
+        """Of these, machines whose slots a cluster that changes does not keep either."""
         capacity = np.broadcast_to(np.asarray(bandwidth, dtype=np.float64), (routes.count,))
         self._capacity = np.floor(GRAIN * capacity).astype(np.int64)
         self._capacity[[NO_LINK, NO_ROUTE]] = 0
@@ -331,7 +333,7 @@ class RoutedSite:
             InvalidInput: ``risk`` is not above 0 and at most 0.5.
         """
         site = RoutedSite(self.routes, 1, self._capacity / GRAIN, risk)
-        site.free, site.closed = self.free.copy(), self.closed
+        site.free, site.closed, site.emptied = self.free.copy(), self.closed, self.emptied
         sums = (self._certain, self._mean, self._variance)
         site._certain, site._mean, site._variance = (each.copy() for each in sums)
         site.clusters = dict(self.clusters)

@@ -29,7 +29,7 @@ from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Link
 from laas_service.domain.virtual_clusters.plan import Move, Plan
 from laas_service.domain.virtual_clusters.routed_mixed import MIXED
-from laas_service.domain.virtual_clusters.routed_search import ALIKE, Engine, Refused
+from laas_service.domain.virtual_clusters.routed_search import ALIKE, BUDGET, Engine, Refused
 from laas_service.domain.virtual_clusters.routed_site import Held, LinkLoad, Promised, RoutedSite
 from laas_service.domain.virtual_clusters.routes import Routes
 from laas_service.domain.virtual_clusters.site import Cluster, Demand, Embedding
@@ -125,15 +125,21 @@ class SharedSlots:
         if allocation.slots is None:
             raise NotFound("slots of allocation", allocation.id)
         with self._site(fabric) as site:
-            cluster = _cluster(allocation.id, demand)
-            alike = demand.alike and allocation.slots.demand.alike
-            answer = _engine(alike=alike).change(site, cluster)
+            answer = change_on(site, allocation, demand)
             if isinstance(answer, Refused):
-                return _refusal(site, cluster, answer, alike=alike)
-            slots = _slots(site, demand, answer.plan)
-            if not answer.plan.moves:
-                return _with(allocation, slots)
-            return self._in_order(site, allocation, allocation.slots, slots, answer.plan)
+                alike = demand.alike and allocation.slots.demand.alike
+                return _refusal(site, _cluster(allocation.id, demand), answer, alike=alike)
+            return answer
+
+    def trial(self, fabric: LedgerView, risk: float | None = None) -> RoutedSite:
+        """A copy of the site of a ledger as it is now, by default with the risk that it has.
+
+        Raises:
+            NotFound: as ``propose``.
+            InvalidInput: ``risk`` is not above 0 and at most 0.5.
+        """
+        with self._site(fabric) as site:
+            return site.at_risk(site.risk if risk is None else risk)
 
     def largest(self, fabric: LedgerView, demand: SlotDemand) -> int:
         """The most slots with this demand for which a place is found; 0 if there is none.
@@ -159,8 +165,7 @@ class SharedSlots:
             NotFound: as ``propose``.
             InvalidInput: ``risk`` is not above 0 and at most 0.5.
         """
-        with self._site(fabric) as site:
-            trial = site.at_risk(risk)
+        trial = self.trial(fabric, risk)
         embed = _engine(alike=demand.alike).embed
         for number in range(most):
             cluster = _cluster(f"further {number}", demand)
@@ -185,26 +190,6 @@ class SharedSlots:
                 load._replace(link=int(site.routes.physical[load.link])) for load in site.loads()
             ]
         return sorted(loads)
-
-    def _in_order(
-        self, site: RoutedSite, allocation: Allocation, old: Slots, new: Slots, plan: Plan
-    ) -> Allocation | NoFit:
-        """The new slots with moves in an order that keeps all promises, and what they need."""
-        order = _ordered(site, _cluster(allocation.id, old.demand), plan)
-        if isinstance(order, str):
-            detail = f"{len(plan.moves)} virtual machines would move, and in no order tried does "
-            return NoFit(Refusal.BANDWIDTH, f"{detail}{order} keep what it promises to others")
-        moves, passing = order
-        routes = site.routes
-        hosts = tuple((m.unit, routes.host_of(m.source), routes.host_of(m.target)) for m in moves)
-        slots = Slots(new.demand, new.units, new.promised, hosts, passing)
-        joined = old.joined(slots)
-        over = site.overloaded(allocation.id, _promised(routes, joined.promised))
-        for link in over.tolist():
-            detail = f"while virtual machines move, {routes.name(link)} cannot promise the old "
-            fix = "and the new demand at once; change slots first, then the demand"
-            return NoFit(Refusal.BANDWIDTH, f"{detail}{fix}")
-        return _with(allocation, slots)
 
     @contextmanager
     def _site(self, fabric: LedgerView) -> Iterator[RoutedSite]:
@@ -251,6 +236,47 @@ class SharedSlots:
         return kept
 
 
+def change_on(
+    site: RoutedSite, allocation: Allocation, demand: SlotDemand, budget: int | None = BUDGET
+) -> Allocation | NoFit | Refused:
+    """As ``SharedSlots.change``, on a site that holds the slots of the allocation.
+
+    Without a place that fits, the answer does not say what would fit. ``budget`` is that of the
+    search.
+    """
+    old = allocation.slots
+    assert old is not None
+    alike = demand.alike and old.demand.alike
+    answer = _engine(alike=alike).change(site, _cluster(allocation.id, demand), budget)
+    if isinstance(answer, Refused):
+        return answer
+    slots = _slots(site, demand, answer.plan)
+    if not answer.plan.moves:
+        return _with(allocation, slots)
+    return _in_order(site, allocation, old, slots, answer.plan)
+
+
+def _in_order(
+    site: RoutedSite, allocation: Allocation, old: Slots, new: Slots, plan: Plan
+) -> Allocation | NoFit:
+    """The new slots with moves in an order that keeps all promises, and what they need."""
+    order = _ordered(site, _cluster(allocation.id, old.demand), plan)
+    if isinstance(order, str):
+        detail = f"{len(plan.moves)} virtual machines would move, and in no order tried does "
+        return NoFit(Refusal.BANDWIDTH, f"{detail}{order} keep what it promises to others")
+    moves, passing = order
+    routes = site.routes
+    hosts = tuple((m.unit, routes.host_of(m.source), routes.host_of(m.target)) for m in moves)
+    slots = Slots(new.demand, new.units, new.promised, hosts, passing)
+    joined = old.joined(slots)
+    over = site.overloaded(allocation.id, _promised(routes, joined.promised))
+    for link in over.tolist():
+        detail = f"while virtual machines move, {routes.name(link)} cannot promise the old "
+        fix = "and the new demand at once; change slots first, then the demand"
+        return NoFit(Refusal.BANDWIDTH, f"{detail}{fix}")
+    return _with(allocation, slots)
+
+
 def _catch_up(kept: _Kept, fabric: LedgerView) -> None:
     """Hold what the owners of the ledger hold, and close hosts that are down or drained."""
     site, wanted = kept.site, fabric.allocations
@@ -262,7 +288,7 @@ def _catch_up(kept: _Kept, fabric: LedgerView) -> None:
         site.release(id)
         del kept.held[id]
     for id in [id for id in wanted if id not in kept.held] if len(kept.held) != len(wanted) else ():
-        held = _held(site.routes, wanted[id])
+        held = held_by(site.routes, wanted[id])
         site.hold(_with_detours(site, held) if kept.detours else held)
         kept.held[id] = wanted[id]
     down = fabric.failed_hosts | fabric.drained_hosts
@@ -271,7 +297,8 @@ def _catch_up(kept: _Kept, fabric: LedgerView) -> None:
     site.closed = np.array(closed, dtype=np.int64)
 
 
-def _held(routes: Routes, allocation: Allocation) -> Held:
+def held_by(routes: Routes, allocation: Allocation) -> Held:
+    """What an allocation with slots holds."""
     slots = allocation.slots
     assert slots is not None
     embedding = {routes.machine_of(host): units for host, units in slots.units}
