@@ -122,10 +122,7 @@ def _check_class(body: schemas.NewAllocation) -> None:
 
 
 SLOT_FIELDS = ("slots", "bandwidth", "deviation", "risk")
-HOST_FIELDS = (
-    *("hosts", "policy", "constraints", "container", "sharing"),
-    *("movable", "notice", "move_cost"),
-)
+HOST_FIELDS = ("hosts", "policy", "constraints", "container", "sharing")
 """Fields of a new allocation of one class of service only."""
 
 

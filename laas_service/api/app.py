@@ -114,6 +114,13 @@ ROUTES = (
     ),
     Route(
         "POST",
+        f"{FABRIC}/consolidate",
+        fabrics.consolidate,
+        "laas:fabric:make_room",
+        {200: schemas.ConsolidationPlan, 202: schemas.ConsolidationPlan},
+    ),
+    Route(
+        "POST",
         f"{FABRIC}/evacuate",
         fabrics.evacuate,
         "laas:fabric:evacuate",

@@ -5,7 +5,7 @@
 from laas_service.api import errors, policies, schemas
 from laas_service.api.resource import Answer, Call, page
 from laas_service.api.slots import slot_demand
-from laas_service.app.moves import EvacuationRequest, RoomRequest
+from laas_service.app.moves import ConsolidationRequest, EvacuationRequest, RoomRequest
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.app.requests import AllocationRequest, Question
 from laas_service.app.room_planner import Permission
@@ -131,6 +131,18 @@ def let_sleep(call: Call, fabric_id: str, body: schemas.NewSleep) -> Answer:
         plan = call.use_cases.moves.let_sleep(call.caller, fabric_id, permission)
     begun = any(move.announced for move in plan.moves)
     return Answer(202 if begun else 200, schemas.SleepPlan.of(plan))
+
+
+def consolidate(call: Call, fabric_id: str, body: schemas.NewConsolidation) -> Answer:
+    """Plan moves of virtual machines that empty shared hosts; unless dry, announce them."""
+    permission = Permission(body.moves, body.max_cost, body.override)
+    wanted = ConsolidationRequest(body.parent, body.moves_per_host, permission)
+    if body.dry_run:
+        plan = call.use_cases.moves.advise_consolidation(fabric_id, wanted)
+    else:
+        plan = call.use_cases.moves.consolidate(call.caller, fabric_id, wanted)
+    begun = any(move.announced for move in plan.moves)
+    return Answer(202 if begun else 200, schemas.ConsolidationPlan.of(plan))
 
 
 def show_room(call: Call, fabric_id: str) -> Answer:

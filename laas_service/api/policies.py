@@ -128,11 +128,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             "laas:fabric:make_room",
             ADMIN,
-            "Plan moves of tenants after which a size fits or switches can sleep, and have them "
-            "made.",
+            "Plan moves of tenants after which a size fits, switches can sleep or shared hosts are "
+            "empty, and have them made.",
             f"GET {fabric}/make-room",
             f"POST {fabric}/make-room",
             f"POST {fabric}/sleep",
+            f"POST {fabric}/consolidate",
         ),
         _rule(
             "laas:fabric:evacuate",

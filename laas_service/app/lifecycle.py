@@ -548,6 +548,11 @@ class Standing:
         return self.change.open_hosts
 
 
+def gets_other_hosts(placed: Allocation, to: Allocation) -> bool:
+    """Whether a move to a placement counts for the quota: hosts change, or virtual machines go."""
+    return bool(to.beyond(placed).size or (to.slots is not None and to.slots.moves))
+
+
 def moves_now(allocation: Standing, now: datetime | None) -> bool:
     """Whether a move is announced whose notice is over at ``now``."""
     begins = allocation.moves_at
@@ -999,6 +1004,8 @@ def announced_reason(
     """``user`` asked for the move; ``why`` goes behind "a move", like "off drained hosts"."""
     left, joined = old.beyond(new), new.beyond(old)
     what = f"{_hosts(left)} leave, {_hosts(joined)} join" if left.size else "links alone"
+    if new.slots is not None:
+        what = f"{units_named(len(new.slots.moves))} to other shared hosts"
     objection = "no consent is needed" if forced else "movable = never calls it off until then"
     return f"a move {why} is announced by {user} for {begins} or later: {what}; {objection}"
 
@@ -1018,8 +1025,14 @@ def no_room_reason(why: str) -> str:
     return f"no room is made for it: {why}"
 
 
+def units_named(units: int) -> str:
+    return "1 virtual machine moves" if units == 1 else f"{units} virtual machines move"
+
+
 def moved_reason(change: Change, movable: Movable) -> str:
     """The move that was announced begins."""
+    if change.new.slots is not None:
+        return f"moves as announced: {units_named(len(change.new.slots.moves))}"
     if not _changes_hosts(change):
         return "moves as announced: links alone, servers run on"
     return f"moves as announced: {_exchange(change, movable)}"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The use cases of moves: room for a request, evacuation, power, and what tenants are told.
+"""The use cases of moves: room, evacuation, power, shared hosts, and what tenants are told.
 
 A plan moves tenants who consent. It is advice until somebody asks for it to be carried out; then
 a move is announced, and begins when the notice of its tenant is over. To make room, or to let
-switches sleep, the first move of the plan is announced; the moves of an evacuation do not depend
-on each other, so all are.
+switches sleep, the first move of the plan is announced; the moves of an evacuation, and those that
+empty shared hosts, do not depend on each other, so all are.
 """
 
 import logging
@@ -32,6 +32,7 @@ from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Hos
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.room_planner import (
     NO_OVERRIDE,
+    ConsolidationPlan,
     Permission,
     PlannedMove,
     PowerPlan,
@@ -44,11 +45,15 @@ from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import Conflict, DoubleClaim, InvalidInput, LaasError, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.plan_moves import MOVES_WORK
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 LOG = logging.getLogger(__name__)
 
 MOST_MOVES = 4
 """The most tenants that one plan moves."""
+
+MOST_UNITS = 64
+"""The most virtual machines that one plan moves to other shared hosts."""
 
 
 class MoveStore(
@@ -93,8 +98,20 @@ class Evacuation:
     staying: tuple[Staying, ...] = field(default=())
 
 
+@dataclass(frozen=True, slots=True)
+class ConsolidationRequest:
+    """A request to empty shared hosts, those of ``parent`` (by id) or of the only allocation.
+
+    ``permission.moves`` counts virtual machines; ``per_host`` is the most for each host emptied.
+    """
+
+    parent: str | None
+    per_host: float
+    permission: Permission
+
+
 class Moves:
-    """The use cases of moves. ``wake`` wakes a worker.
+    """The use cases of moves. ``wake`` wakes a worker; ``slots`` places virtual machines.
 
     With ``live_ports`` the service moves servers live, so that also tenants whose servers may not
     stop get other hosts.
@@ -109,8 +126,10 @@ class Moves:
         *,
         clock: Callable[[], datetime],
         wake: Callable[[], None],
+        slots: SharedSlots,
         live_ports: bool = False,
     ) -> None:
+        self._slots = slots
         self._store = store
         self._compute = compute
         self._lookup = lookup
@@ -177,6 +196,57 @@ class Moves:
         told = self._announced(caller, first, "so that switches can sleep", forced=forced)
         self._wake()
         return replace(plan, moves=(told, *others))
+
+    def advise_consolidation(
+        self, fabric_id: str, wanted: ConsolidationRequest
+    ) -> ConsolidationPlan:
+        """Moves of virtual machines that empty shared hosts; nothing changes.
+
+        Raises:
+            NotFound: there is no such fabric.
+            InvalidInput: a number is out of range, no allocation shares its hosts, or several do
+                and none of them is named.
+            Conflict: links of the shared hosts have failed.
+            ConcurrentUpdate: an allocation changed meanwhile.
+        """
+        if not 0 <= wanted.permission.moves <= MOST_UNITS:
+            fix = f"give 0 to {MOST_UNITS} virtual machines"
+            raise InvalidInput("moves", wanted.permission.moves, fix)
+        if wanted.per_host <= 0:
+            raise InvalidInput("moves_per_host", wanted.per_host, "give a number above 0")
+        parent = self._shared(fabric_id, wanted.parent)
+        return self._planner.plan_consolidation(
+            fabric_id, parent, self._slots, wanted.permission, wanted.per_host
+        )
+
+    def consolidate(
+        self, caller: Caller, fabric_id: str, wanted: ConsolidationRequest
+    ) -> ConsolidationPlan:
+        """As ``advise_consolidation``, and announce all moves, which do not depend on each other.
+
+        Raises: as ``advise_consolidation``; Conflict, QuotaExceeded: a tenant changed meanwhile.
+        """
+        plan = self.advise_consolidation(fabric_id, wanted)
+        forced, why = wanted.permission.override, "so that shared hosts are empty"
+        moves = tuple(self._announced(caller, move, why, forced=forced) for move in plan.moves)
+        if moves:
+            self._wake()
+        return replace(plan, moves=moves)
+
+    def _shared(self, fabric_id: str, parent: str | None) -> str:
+        """The id of the allocation that shares its hosts. Raises: NotFound, InvalidInput."""
+        ledger, _ = self._store.ledger(self._store.fabric(fabric_id).id)
+        parts = [inner.part for inner in ledger.inside.values()]
+        known = sorted(part.id for part in parts if part is not None and part.sharing is not None)
+        if not known:
+            fix = f"no allocation of {fabric_id} shares its hosts; have one made with sharing"
+            raise InvalidInput("parent", parent, fix)
+        if parent is None and len(known) == 1:
+            return known[0]
+        if parent not in known:
+            fix = f"name an allocation that shares its hosts: {', '.join(known)}"
+            raise InvalidInput("parent", parent, fix)
+        return parent
 
     def queue_room(self, fabric_id: str) -> QueueRoom | None:
         """The last plan that makes room for the fabric's queue; None if there never was one."""

@@ -27,7 +27,7 @@ from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology, bits
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots, in_the_way
 from laas_service.messages import Initiator
 
 
@@ -374,8 +374,12 @@ def _spread(
     )
 
 
-def begin_announced_move(store: PlacementChanges, record: AllocationRecord) -> AllocationRecord:
+def begin_announced_move(
+    store: PlacementChanges, record: AllocationRecord, *, settles: bool = False
+) -> AllocationRecord:
     """Begin the move that was announced; drop the announcement if its hosts or links are taken.
+
+    With ``settles`` compute keeps servers to their slots, as in ``SlotChange``.
 
     Raises:
         Conflict: no move is announced, or it cannot change its placement now.
@@ -384,12 +388,19 @@ def begin_announced_move(store: PlacementChanges, record: AllocationRecord) -> A
     placed, to = lifecycle.check_changeable(record), lifecycle.check_announced(record)
 
     def choose(fabric: Ledger) -> Move | str:
-        if fabric.ledger(placed.parent).allocations.get(record.id) != placed:
+        inner = fabric.ledger(placed.parent)
+        if inner.allocations.get(record.id) != placed:
             return "its placement has changed"
+        if to.slots is not None and (why := in_the_way(inner, placed, to)) is not None:
+            return why
         try:
             fabric.change(to.joined(placed))
         except DoubleClaim:
-            return "its new hosts or links are no longer free"
+            taken = "slots" if to.slots is not None else "hosts or links"
+            return f"its new {taken} are no longer free"
+        if to.slots is not None:
+            reason = lifecycle.moved_reason(Change.begun(placed, to), record.consent.movable)
+            return Move(to, reason, settles=settles)
         change = begun(fabric, placed, to)
         if change.parted and record.consent.movable is Movable.LIVE and not record.move_forced:
             return "its servers may not stop, and no free links join old and new hosts"

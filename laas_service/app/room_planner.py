@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Plans moves of tenants after which a request fits, or after which switches can sleep.
+"""Plans moves of tenants after which a request fits, switches can sleep, or shared hosts are empty.
 
 Within consent, quotas and exemptions.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -19,14 +20,17 @@ from laas_service.app.quotas import Quotas
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.admission.constrained import explain_constraints
 from laas_service.domain.allocation import Allocation, NoFit, Request
-from laas_service.domain.errors import ConcurrentUpdate
+from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
 from laas_service.domain.idle_links import idle_components
 from laas_service.domain.inventory import Switch
+from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Movable
 from laas_service.domain.moves.nearest import Nearest
 from laas_service.domain.moves.plan_moves import MOVES_WORK, plan_moves
 from laas_service.domain.moves.sleep import plan_sleep
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.virtual_clusters.empty_hosts import Emptying, empty_hosts
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 NO_MOVES_LEFT = "its project has had its moves to other hosts of these 24 hours"
 
@@ -52,8 +56,8 @@ class Permission:
 class PlannedMove:
     """One move of a plan: a tenant from its present placement to another one.
 
-    ``begins`` is the earliest time, after the tenant's notice. ``announced`` says whether the
-    tenant is told.
+    ``new_hosts`` are, of slots, the virtual machines that go to other hosts. ``begins`` is the
+    earliest time, after the tenant's notice. ``announced`` says whether the tenant is told.
     """
 
     record: AllocationRecord
@@ -107,6 +111,15 @@ class PowerPlan(MovePlan):
 
     now: tuple[Switch, ...]
     after: tuple[Switch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationPlan(MovePlan):
+    """The moves of virtual machines after which shared hosts are empty."""
+
+    parent: str
+    """The allocation that shares its hosts, by id."""
+    emptied: Emptying
 
 
 NO_OVERRIDE = Permission()
@@ -199,6 +212,70 @@ class RoomPlanner:
         made = max(range(len(idle)), key=lambda count: len(idle[count]))
         moves = self._planned(plan.moves[:made], candidates)
         return PowerPlan(fabric, moves, plan.cut_off, idle[0], idle[made])
+
+    def plan_consolidation(
+        self,
+        fabric_id: str,
+        parent: str,
+        policy: SharedSlots,
+        permission: Permission,
+        most_per_host: float,
+    ) -> ConsolidationPlan:
+        """Moves of virtual machines, of allocations that may move, that empty shared hosts.
+
+        At most ``permission.moves`` virtual machines move, and ``most_per_host`` for each host.
+        Places that announced moves lead to are left free for them.
+
+        Raises:
+            NotFound: there is no such fabric.
+            Conflict: links of the shared hosts have failed.
+            ConcurrentUpdate: an allocation changed meanwhile.
+        """
+        fabric = self._store.fabric(fabric_id)
+        draft = self._store.ledger(fabric_id)[0].copy()
+        inner = draft.ledger(parent)
+        if inner.part is not None:
+            lost = draft.failed_links.intersection(inner.part.links(draft.topology))
+            if lost:
+                raise Conflict(f"links of {parent!r} have failed; repair them, then consolidate")
+        candidates, left = self._sharers(draft, fabric_id, parent, permission)
+        while True:
+            plan = empty_hosts(
+                policy, inner, permission.moves, most_per_host, candidates.__contains__
+            )
+            moves = [
+                Nearest(change, len(change.slots.moves))
+                for change in plan.changes
+                if change.slots is not None
+            ]
+            stay = [] if permission.override else self._must_stay(moves, candidates, left)
+            if not stay:
+                planned = self._planned(moves, candidates)
+                return ConsolidationPlan(fabric, planned, plan.cut_off, parent, plan)
+            for id in stay:
+                del candidates[id]
+
+    def _sharers(
+        self, draft: Ledger, fabric_id: str, parent: str, permission: Permission
+    ) -> tuple[dict[str, AllocationRecord], dict[str, int]]:
+        """The allocations with slots of ``parent`` that may move, and the moves left to projects.
+
+        The draft holds the places that announced moves lead to afterwards.
+        """
+        active = every_allocation(self._store, fabric=fabric_id, states={State.ACTIVE})
+        records = [one for one in active if one.slots is not None and one.parent == parent]
+        left = {} if permission.override else self.moves_left(records)
+        inner, candidates = draft.ledger(parent), dict[str, AllocationRecord]()
+        for record in records:
+            placed, to = record.placed, record.announced
+            if placed is None or inner.allocations.get(record.id) != placed:
+                continue
+            if to is not None:
+                with suppress(DoubleClaim):
+                    draft.change(to.joined(placed))
+            elif record.change is None and self.why_hosts_stay(record, permission, left) is None:
+                candidates[record.id] = record
+        return candidates, left
 
     def movable(self, fabric_id: str, permission: Permission) -> dict[str, AllocationRecord]:
         """The allocations that may move, if only their links change, by id."""

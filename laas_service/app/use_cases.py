@@ -121,7 +121,14 @@ class UseCases:
             unshared=offer.unshared,
         )
         self.moves = Moves(
-            store, compute, lookup, self.quotas, clock=clock, wake=wake, live_ports=offer.live_ports
+            store,
+            compute,
+            lookup,
+            self.quotas,
+            clock=clock,
+            wake=wake,
+            slots=slots,
+            live_ports=offer.live_ports,
         )
         self.fabrics = Fabrics(
             store,

@@ -274,6 +274,42 @@ class MakeRoom(HostsCommand):
         return rest.call("POST", f"{path}/make-room", body=body)
 
 
+class Consolidate(ShowCommand):
+    """Move virtual machines of tenants who consent so that shared hosts are empty"""
+
+    arguments = (
+        argument(
+            "--parent",
+            metavar="ALLOCATION",
+            help="empty hosts that this allocation shares (name or id); default: the only one",
+        ),
+        argument(
+            "--max-moves", type=int, metavar="N", help="move at most N virtual machines; default: 8"
+        ),
+        argument(
+            "--max-moves-per-host",
+            type=float,
+            metavar="X",
+            help="leave hosts alone that cost more moves than X; default: 4",
+        ),
+        *MOVING,
+        dry_run("show the plan, tell nobody"),
+        *FABRIC,
+    )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        path = f"{rest.fabric(args.fabric)}/consolidate"
+        body = given(
+            parent=None if args.parent is None else rest.allocation(args.parent)["id"],
+            moves=args.max_moves,
+            moves_per_host=args.max_moves_per_host,
+            max_cost=args.max_cost,
+            override=args.override or None,
+            dry_run=args.dry_run or None,
+        )
+        return rest.call("POST", path, body=body)
+
+
 class Sleep(ShowCommand):
     """Move tenants who consent so that more switches can sleep"""
 

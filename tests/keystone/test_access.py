@@ -28,6 +28,7 @@ BODIES = {
     "PUT /v1/fabrics/{fabric_id}/agents/{agent}": {"condition": "starting"},
     "POST /v1/fabrics/{fabric_id}/make-room": {"hosts": 1},
     "POST /v1/fabrics/{fabric_id}/sleep": {"moves": 1, "dry_run": True},
+    "POST /v1/fabrics/{fabric_id}/consolidate": {"dry_run": True},
     "POST /v1/fabrics/{fabric_id}/evacuate": {"hosts": ["node00"], "dry_run": True},
     "POST /v1/allocations": NEW,
     "PATCH /v1/allocations/{allocation_id}": {"name": "renamed"},

@@ -322,6 +322,8 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         record, change, moving = self.record, self._change, self._moving
         if self._more_slots > 0:
             quotas.check_slots(session, record.project_id, self._more_slots, self.limits)
+        if record.announced == answer.to:
+            quotas.count_move(session, record.project_id, self.transactions.now())
         held = change.held if moving else change.new
         part = draft.ledger(record.parent).part
         assert part is not None
@@ -342,6 +344,7 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
             placed=allocation_document(change.new),
             leaving=allocation_document(change.old) if moving else None,
             phase=change.phase.value if moving else None,
+            **NOT_ANNOUNCED,
             **STEP_DONE,
         )
         return Written(changed, CachedLedger(draft, generation))

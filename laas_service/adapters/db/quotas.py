@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, write_transaction
 from laas_service.adapters.db.transactions import utc_now
-from laas_service.app.lifecycle import OVER
+from laas_service.app.lifecycle import OVER, gets_other_hosts
 from laas_service.app.records import MOVES_PERIOD, AllocationRecord, Limits, Usage
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation
@@ -112,7 +112,7 @@ def check_move(
         QuotaExceeded: its project has had its moves.
     """
     most = limits(session, record.project_id, default).moves
-    if most is None or record.placed is None or not to.beyond(record.placed).size:
+    if most is None or record.placed is None or not gets_other_hosts(record.placed, to):
         return
     used = _moves(session, record.project_id, now, but=record.id)
     if used >= most:
@@ -142,7 +142,7 @@ def _moves(session: Session, project_id: str, now: datetime, but: str = "") -> i
     return session.scalars(begun).one() + sum(
         1
         for record in records
-        if record.announced and record.placed and record.announced.beyond(record.placed).size
+        if record.announced and record.placed and gets_other_hosts(record.placed, record.announced)
     )
 
 

@@ -384,8 +384,8 @@ class Announced(Schema):
             return None
         return cls(
             begins=begins,
-            joining=Holding.names(fabric, to.beyond(placed)),
-            leaving=Holding.names(fabric, placed.beyond(to)),
+            joining=_others(fabric, placed, to),
+            leaving=_others(fabric, to, placed),
             forced=record.move_forced,
         )
 
@@ -487,6 +487,91 @@ class SleepPlan(Schema):
             idle_after=[IdleSwitch.model_validate(switch) for switch in plan.after],
             moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
             moved_hosts=plan.new_hosts,
+            cost=plan.cost,
+            cut_off=plan.cut_off,
+        )
+
+
+class PlannedSlotMoves(Schema):
+    """Virtual machines of one tenant that move to other shared hosts."""
+
+    allocation: str
+    name: str
+    project_id: str
+    movable: Movable
+    move_cost: float
+    cost: Annotated[float, Field(description="`move_cost` for each virtual machine that moves.")]
+    unit_moves: Annotated[list[UnitMove], Field(description="Its virtual machines, in order.")]
+    joining: Annotated[list[str], Field(description="Hosts that it newly gets, by name.")]
+    leaving: Annotated[list[str], Field(description="Hosts that it leaves, by name.")]
+    begins: Annotated[AwareDatetime, Field(description="After the tenant's notice.")]
+    announced: Annotated[bool, Field(description="The tenant is told, and it will take place.")]
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, move: room_planner.PlannedMove) -> Self:
+        record = move.record
+        return cls(
+            allocation=record.id,
+            name=record.name,
+            project_id=record.project_id,
+            movable=record.consent.movable,
+            move_cost=record.consent.move_cost,
+            cost=move.cost,
+            unit_moves=SlotsShown.slots_of(fabric, None, move.new)["unit_moves"],
+            joining=_others(fabric, move.old, move.new),
+            leaving=_others(fabric, move.new, move.old),
+            begins=move.begins,
+            announced=move.announced,
+        )
+
+
+class EmptiedHost(Schema):
+    """A shared host that is empty once all moves are over."""
+
+    host: Annotated[str, Field(description="Its name.")]
+    moves: Annotated[
+        int, Field(description="Virtual machines that move for it, beside those before it.")
+    ]
+
+
+class ConsolidationPlan(Schema):
+    """Moves of virtual machines after which shared hosts are empty."""
+
+    fabric: str
+    parent: Annotated[str, Field(description="The allocation that shares its hosts.")]
+    hosts: Annotated[list[EmptiedHost], Field(description="In the order of their choice.")]
+    leaves: Annotated[
+        list[IdleSwitch], Field(description="Leaves on which no virtual machine is left.")
+    ]
+    moves: Annotated[
+        list[PlannedSlotMoves],
+        Field(description="One for each tenant; they do not depend on each other."),
+    ]
+    moved_units: Annotated[int, Field(description="Virtual machines that move, in all.")]
+    cost: Annotated[float, Field(description="Of all moves.")]
+    cut_off: Annotated[
+        bool, Field(description="The search stopped at its budget: more could perhaps be empty.")
+    ]
+
+    @classmethod
+    def of(cls, plan: room_planner.ConsolidationPlan) -> Self:
+        fabric, emptied = plan.fabric, plan.emptied
+        leaf_id, leaves = fabric.topology.tree.leaf_id, fabric.inventory.leaf_guids
+        empty = {leaves[leaf_id(*leaf)] for leaf in emptied.leaves}
+        return cls(
+            fabric=fabric.id,
+            parent=plan.parent,
+            hosts=[
+                EmptiedHost(host=fabric.inventory.host_names[host], moves=moves)
+                for host, moves in zip(emptied.hosts, emptied.costs, strict=True)
+            ],
+            leaves=[
+                IdleSwitch.model_validate(switch)
+                for switch in fabric.inventory.switches
+                if switch.guid in empty
+            ],
+            moves=[PlannedSlotMoves.of(fabric, move) for move in plan.moves],
+            moved_units=plan.new_hosts,
             cost=plan.cost,
             cut_off=plan.cut_off,
         )

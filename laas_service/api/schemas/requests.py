@@ -20,7 +20,7 @@ from laas_service.api.schemas.base import (
 )
 from laas_service.app.allocations import LONGEST
 from laas_service.app.lifecycle import State
-from laas_service.app.moves import MOST_MOVES
+from laas_service.app.moves import MOST_MOVES, MOST_UNITS
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.app.views.slot_fit import MOST_RISKS
 from laas_service.domain.allocation import Sharing as Shared
@@ -512,6 +512,34 @@ class NewSleep(Body):
     """What may move so that switches can sleep."""
 
     moves: Annotated[int, Field(ge=0, le=MOST_MOVES, description="The most tenants that move.")] = 1
+    max_cost: Annotated[
+        MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")
+    ] = None
+    override: Annotated[
+        bool, Field(description="Tenants that do not consent move, too; their notice is given.")
+    ] = False
+    dry_run: Annotated[bool, Field(description="Answer the plan, and tell nobody.")] = False
+
+
+class NewConsolidation(Body):
+    """What may move so that shared hosts are empty."""
+
+    parent: Annotated[
+        Reference | None,
+        Field(description="The allocation that shares its hosts; default: the only one."),
+    ] = None
+    moves: Annotated[
+        int, Field(ge=0, le=MOST_UNITS, description="The most virtual machines that move.")
+    ] = 8
+    moves_per_host: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=MOST_UNITS,
+            allow_inf_nan=False,
+            description="A host that costs more moves of virtual machines is left alone.",
+        ),
+    ] = 4.0
     max_cost: Annotated[
         MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")
     ] = None

@@ -567,7 +567,7 @@ class Converger:
 
     def _move(self, record: AllocationRecord) -> AllocationRecord:
         """Begin the move that was announced, or call it off."""
-        return begin_announced_move(self._store, record)
+        return begin_announced_move(self._store, record, settles=self._compute.claims_slots)
 
     def _stop(self, record: AllocationRecord) -> AllocationRecord:
         """Close the hosts that are to be left, and stop their servers."""

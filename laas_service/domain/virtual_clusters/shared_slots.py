@@ -6,11 +6,13 @@ The policy keeps a ``RoutedSite`` for each allocation that shares its hosts. Whe
 the site catches up with the ledger, at the cost of what has changed since.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from operator import is_
+from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -32,7 +34,7 @@ from laas_service.domain.virtual_clusters.routed_mixed import MIXED
 from laas_service.domain.virtual_clusters.routed_search import ALIKE, BUDGET, Engine, Refused
 from laas_service.domain.virtual_clusters.routed_site import Held, LinkLoad, Promised, RoutedSite
 from laas_service.domain.virtual_clusters.routes import Routes
-from laas_service.domain.virtual_clusters.site import Cluster, Demand, Embedding
+from laas_service.domain.virtual_clusters.site import GRAIN, Cluster, Demand, Embedding
 
 NAME = "shared"
 """The policy that allocations of the class have."""
@@ -275,6 +277,36 @@ def _in_order(
         fix = "and the new demand at once; change slots first, then the demand"
         return NoFit(Refusal.BANDWIDTH, f"{detail}{fix}")
     return _with(allocation, slots)
+
+
+def in_the_way(ledger: LedgerView, present: Allocation, to: Allocation) -> str | None:
+    """What keeps an allocation from going to slots that were chosen before; None: nothing.
+
+    Judged by what the ledger holds for others. Whether slots are free is left to the ledger.
+    """
+    part, slots = ledger.part, to.slots
+    assert part is not None
+    assert part.sharing is not None
+    assert slots is not None
+    targets = {new for _, _, new in slots.moves}
+    if not targets.isdisjoint(ledger.failed_hosts | ledger.drained_hosts):
+        return "a host that it would go to has failed or is drained"
+    if not frozenset(ledger.failed_links).isdisjoint(part.links(ledger.topology)):
+        return "links of the shared hosts have failed, so traffic takes others"
+    both = to.joined(present).slots
+    assert both is not None
+    total = {promise.link: promise for promise in both.promised}
+    for id, other in ledger.allocations.items():
+        for promise in other.slots.promised if id != to.id and other.slots is not None else ():
+            if (sums := total.get(promise.link)) is not None:
+                added = (a + b for a, b in zip(sums[1:], promise[1:], strict=True))
+                total[promise.link] = Promise(promise.link, *added)
+    capacity = math.floor(GRAIN * part.sharing.bandwidth)
+    quantile = NormalDist().inv_cdf(1 - part.sharing.risk)
+    for _, certain, mean, variance in total.values():
+        if certain + mean + math.ceil(quantile * math.sqrt(variance * GRAIN)) > capacity:
+            return "a link can no longer promise its bandwidth there"
+    return None
 
 
 def _catch_up(kept: _Kept, fabric: LedgerView) -> None:

@@ -48,6 +48,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", "/v1/fabrics/<fabric_id>/plane"): {"l2": [0]},
     ("POST", "/v1/fabrics/<fabric_id>/make-room"): {"hosts": 1},
     ("POST", "/v1/fabrics/<fabric_id>/sleep"): {"moves": 1},
+    ("POST", "/v1/fabrics/<fabric_id>/consolidate"): {"moves": 1},
     ("POST", "/v1/fabrics/<fabric_id>/evacuate"): {"hosts": ["node00"]},
     ("PUT", "/v1/fabrics/<fabric_id>/agents/<agent>"): {"condition": "starting"},
     ("POST", "/v1/allocations"): NEW,

@@ -59,6 +59,7 @@ SAMPLES = {
     "allocation set": ("older", "--name", "newer"),
     "allocation show": BLUE,
     "fabric agents": (),
+    "fabric consolidate": ("--parent", "pool", "--max-moves", "2", "--dry-run"),
     "fabric delete": ("spare",),
     "fabric fit": ("9",),
     "fabric hosts": (),

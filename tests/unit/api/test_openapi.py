@@ -67,6 +67,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/fabrics/{fabric_id}/make-room"),
         ("POST", "/v1/fabrics/{fabric_id}/make-room"),
         ("POST", "/v1/fabrics/{fabric_id}/sleep"),
+        ("POST", "/v1/fabrics/{fabric_id}/consolidate"),
         ("POST", "/v1/fabrics/{fabric_id}/evacuate"),
         ("GET", "/v1/fabrics/{fabric_id}/observation"),
         ("PATCH", "/v1/fabrics/{fabric_id}/observation"),

@@ -51,7 +51,7 @@ FABRIC_COMMANDS = [
         ["fabric", verb]
         for verb in (
             *("show", "utilization", "routing", "idle", "plane", "hosts", "links", "observation"),
-            *("agents", "switches", "sleep", "promises"),
+            *("agents", "switches", "sleep", "promises", "consolidate"),
         )
     ),
     ["fabric", "make-room", "8"],

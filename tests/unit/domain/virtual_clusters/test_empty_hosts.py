@@ -28,8 +28,8 @@ from laas_service.domain.ledger import Ledger
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.domain.verification import slot_violations
 from laas_service.domain.virtual_clusters.empty_hosts import empty_hosts
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
-from laas_service.domain.virtual_clusters.site import Cluster
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots, in_the_way
+from laas_service.domain.virtual_clusters.site import GRAIN, Cluster
 from tests.unit.domain.verification.sound import build, inventory_of
 from tests.unit.domain.virtual_clusters.every_embedding import embeddings
 from tests.unit.domain.virtual_clusters.routed_judge import Judge
@@ -191,9 +191,9 @@ def least_moves(judge: Judge, ledger: Ledger, host: int) -> int | None:
     return None
 
 
-def tiny(rng: Random) -> Ledger:
+def tiny(rng: Random, sharing: Sharing | None = None) -> Ledger:
     """Tenants at random places that fit, whatever their footprint."""
-    sharing = Sharing(*rng.choice(((2, 2.0), (3, 2.0), (3, 3.0), (4, 2.0))))
+    sharing = sharing or Sharing(*rng.choice(((2, 2.0), (3, 2.0), (3, 3.0), (4, 2.0))))
     ledger, policy = Ledger(TINY), SharedSlots()
     ledger.claim(replace(TINY_PART, sharing=sharing))
     inner = ledger.ledger("part")
@@ -246,6 +246,52 @@ def test_changes_fit_beside_the_old_places_of_all(seed):
     part, sharers = ledger.allocations["part"], ledger.sharers()
     places = {change.id: [change.slots] for change in plan.changes if change.slots}
     assert slot_violations(TINY, inventory_of(TINY), [part], sharers, None, places) == []
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_change_is_in_the_way_if_a_link_cannot_promise_both(seed, more):
+    """Another tenant got all that is left of a link since the change was chosen, or a step more."""
+    ledger = tiny(Random(seed), Sharing(9, 4.0))
+    inner = ledger.ledger("part")
+    for change in empty_hosts(SharedSlots(), inner, ALL, ALL, budget=None).changes:
+        old, trial = inner.allocations[change.id], ledger.copy()
+        both = change.joined(old)
+        assert both.slots is not None
+        if not both.slots.promised:
+            continue  # on one host
+        trial.change(both)
+        total = Counter[int]()
+        for one in trial.ledger("part").allocations.values():
+            assert one.slots is not None
+            total.update({promise.link: promise.certain for promise in one.slots.promised})
+        link = both.slots.promised[seed % len(both.slots.promised)].link
+        rest = Promise(link, 4 * GRAIN - total[link] + more, 0, 0)
+        host = min(both.slots.counts)
+        taker = Slots(SlotDemand(1, 1.0), ((host, (0,)),), (rest,))
+        newcomer = Allocation("new", 0, "shared", (), parent="part", slots=taker)
+        trial.claim(newcomer)
+        part, sharers = trial.allocations["part"], trial.sharers()
+        places = {change.id: [both.slots]}
+        found = slot_violations(TINY, inventory_of(TINY), [part], sharers, None, places)
+        told = in_the_way(trial.ledger("part"), old, change)
+        assert (bool(found), told is not None) == (bool(more), bool(more))
+
+
+def test_what_is_in_the_way_of_a_change():
+    ledger = scattered(Random(29), replace(PART, sharing=Sharing(4, 6.0)), TOPOLOGY, 8, 3)
+    inner = ledger.ledger("part")
+    change = empty_hosts(SharedSlots(), inner, ALL, ALL).changes[0]
+    old = inner.allocations[change.id]
+    assert in_the_way(inner, old, change) is None
+    assert change.slots is not None
+    cut = ledger.copy()
+    cut.fail_link(min(PART.leaf_links(TOPOLOGY)))
+    assert "links of the shared hosts have failed" in str(
+        in_the_way(cut.ledger("part"), old, change)
+    )
+    ledger.drain_host(change.slots.moves[0][2])
+    assert "failed or is drained" in str(in_the_way(inner, old, change))
 
 
 def test_a_plan_ends_with_its_searches_and_says_so():
