@@ -12,6 +12,9 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+FEW = 4
+"""So many bits of a lane are found faster by dropping one after the other than by counting."""
+
 FORMATS = {8: "B", 16: "H", 32: "I", 64: "Q"}
 """By width, the format of a lane for ``struct``; wider lanes have none."""
 
@@ -71,6 +74,8 @@ def with_at_least(needs: tuple[int, ...], width: int) -> Callable[[int], int]:
     Each lane needs 0 .. 2 ** (width - 1) - 1 bits.
     """
     highest = side_by_side([1 << width - 1] * len(needs), width)
+    if len(set(needs)) == 1 and 0 < needs[0] <= FEW:
+        return _with_few(needs[0], highest, width)
     missing = side_by_side([(1 << width - 1) - need for need in needs], width)
     halves = _halves(len(needs), width)
 
@@ -78,6 +83,19 @@ def with_at_least(needs: tuple[int, ...], width: int) -> Callable[[int], int]:
         for shift, half in halves:
             lanes = (lanes & half) + (lanes >> shift & half)
         return (lanes + missing) & highest
+
+    return marked
+
+
+def _with_few(need: int, highest: int, width: int) -> Callable[[int], int]:
+    """``with_at_least`` where each lane needs ``need`` bits, 1 or more; drops all but one."""
+    ones = highest >> width - 1
+    others = highest - ones
+
+    def marked(lanes: int) -> int:
+        for _ in range(need - 1):
+            lanes &= (lanes | highest) - ones
+        return ((lanes & others) + others | lanes) & highest
 
     return marked
 
