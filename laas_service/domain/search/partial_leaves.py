@@ -3,7 +3,7 @@
 """The last step of a search: several pods, on leaves that are not full (least constrained).
 
 For each number of hosts on a leaf, the largest first, there are many shapes. Most are ruled
-out because no pods agree on uplinks and spines (``pod_cliques``). Where pods agree, a short
+out because no pods agree on uplinks and spines (``agreeing_pods``). Where pods agree, a short
 search among the leaves comes first, and then the uplinks on which they agree are tried. Where
 that is not known, most shapes are ruled out by the sets of uplinks that the leaves would share
 (``uplink_sets``): none passes. If some pass, a short search among the leaves tries only
@@ -23,18 +23,18 @@ from itertools import chain
 from math import comb, prod
 
 from laas_service.domain.allocation import Shape
+from laas_service.domain.search.agreeing_pods import AgreeingPods
 from laas_service.domain.search.bicliques import lowest_bits
 from laas_service.domain.search.leaf_bicliques import LeafBicliques
 from laas_service.domain.search.misfits import LeafMisfits, SeenLeaves
 from laas_service.domain.search.multi_pod import MultiPod
-from laas_service.domain.search.pod_cliques import PodCliques
 from laas_service.domain.search.pod_leaves import LeavesOfPods, PodLeaves
 from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import Placement, multi_pod_shapes
 from laas_service.domain.search.uplink_sets import PassingSet, UplinkSets
 
-WORK_FOR_CLIQUES = 1_600
-"""Units of work to look for pods that agree, for one shape."""
+WORK_TO_AGREE = 12_000
+"""Units of work to look for pods that agree, for one shape. Few shapes need a tenth of them."""
 
 FEW_SETS = 4096
 """Up to so many sets of uplinks are all tested."""
@@ -86,7 +86,7 @@ class PartialLeaves:
         self._pods = search.fabric.reader_cache(LeavesOfPods).now(search.fabric)
         self._misfits = search.fabric.reader_cache(LeafMisfits)
         self._proved = self._tried = False
-        """Whether the last ``placements`` are all there are, and a set of leaves was found."""
+        """Whether the last ``placements`` are all there are, and full leaves were found."""
         self._bounds_paid: set[tuple[int, int]] = set()
         self._work_for_many_sets = WORK_FOR_MANY_SETS
 
@@ -95,8 +95,8 @@ class PartialLeaves:
         return UplinkSets(self._fabric, self._pods, self._search.budget)
 
     @cached_property
-    def _cliques(self) -> PodCliques:
-        return PodCliques(self._fabric, self._pods, self._search.budget)
+    def _agreeing(self) -> AgreeingPods:
+        return AgreeingPods(self._fabric, self._pods, self._search.budget)
 
     def counts(self, leaf_hosts: int) -> list[int]:
         """By pod, the number of leaf groups that can have so many hosts."""
@@ -136,7 +136,7 @@ class PartialLeaves:
         leaf groups with room. All common uplinks of each biclique are tried.
         """
         budget, width = self._search.budget, self._search.uplinks_for(leaf_hosts)
-        shapes, agreeing = self._with_agreeing_pods(leaf_hosts, width, shapes)
+        shapes, agreeing = self._with_agreeing_pods(width, shapes)
         if not shapes:
             self._proved = True
             return
@@ -168,9 +168,7 @@ class PartialLeaves:
                 self._proved = True
                 return
         if len(agreeing) < len(shapes):
-            shapes, _ = self._with_agreeing_pods(
-                leaf_hosts, width, shapes, budget.left // (4 * len(shapes))
-            )
+            shapes, _ = self._with_agreeing_pods(width, shapes, budget.left // (4 * len(shapes)))
             if not shapes:
                 self._proved = True
                 return
@@ -197,14 +195,18 @@ class PartialLeaves:
         self._proved = not budget.exceeded
 
     def _with_agreeing_pods(
-        self, leaf_hosts: int, width: int, shapes: Sequence[Shape], work: int = WORK_FOR_CLIQUES
+        self, width: int, shapes: Sequence[Shape], work: int = WORK_TO_AGREE
     ) -> tuple[Sequence[Shape], Sequence[PassingSet]]:
-        """The shapes that ``PodCliques`` do not rule out, and uplinks for those that it allows."""
+        """The shapes that ``AgreeingPods`` does not rule out, and uplinks for those it allows."""
         left, agreeing = [], []
         budget, enough = self._search.budget, self._search.has_uplinks(width)
         for shape in shapes:
             with budget.attempt(work, of_search=True):
-                uplinks = self._cliques.uplinks(leaf_hosts, enough, width, shape)
+                uplinks = self._agreeing.uplinks(enough, width, shape)
+                if uplinks and shape.remainder_hosts:
+                    self._tried = True
+                    rest = self._agreeing.uplinks(enough, width, shape, shape.remainder_hosts)
+                    uplinks = uplinks if rest is None else rest
             if uplinks != 0:
                 left.append(shape)
             if uplinks:
