@@ -2,6 +2,8 @@
 
 """The actions of a move: hold the new place, migrate the servers, switch over to it.
 
+Virtual machines on shared hosts move in one action for each allocation.
+
 The service takes the steps, and each action waits for its own. Watcher up to 17 goes on with the
 next action when one has failed, and does not call ``revert``. So an action that fails turns the
 move back itself, and the following actions of the move are skipped.
@@ -22,7 +24,7 @@ from watcher.applier.actions import base
 from watcher.common import context, exception
 
 from laas_service.client.rest import Refused, Rest
-from watcher_plugin.moves import Move, Stage
+from watcher_plugin.moves import Move, SlotMove, Stage
 from watcher_plugin.service import brief, connected, options
 
 LOG = log.getLogger(__name__)
@@ -142,7 +144,7 @@ class MoveAction(base.BaseAction):
         return connected(self.osc)
 
     @property
-    def _move(self) -> Move:
+    def _move(self) -> Move | SlotMove:
         given = self.input_parameters
         joining, leaving = tuple(given["joining"]), tuple(given["leaving"])
         return Move(self.resource_id, given["old_placement"], joining, leaving)
@@ -326,6 +328,125 @@ class Switch(MoveAction):
     def get_description(self) -> str:
         """What the action does, for tables."""
         return "Leave the old hosts and links of an allocation, which are free afterwards"
+
+
+class MoveSlots(MoveAction):
+    """Has the plan announced, and waits until the virtual machines of one allocation have moved.
+
+    The service announces all moves of a plan at once, as they do not depend on each other. So the
+    first action of a plan checks that this is still the plan that was approved (``moves``: those
+    of each allocation), and has it announced; the others find their move announced.
+    ``old_slots`` and ``new_slots`` are digests of the hosts of this allocation.
+    """
+
+    kind = "laas_move_slots"
+    reached = (Stage.DONE,)
+    awaits = (Stage.ANNOUNCED, Stage.EMPTYING)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON schema of the parameters."""
+        hosts = {"type": "array", "items": {"type": "string"}}
+        properties = {
+            "resource_id": {"type": "string", "minLength": 1},
+            "resource_name": {"type": "string"},
+            "joining": hosts,
+            "leaving": hosts,
+            "old_slots": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+            "new_slots": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+            "moves": {"type": "object"},
+            "fabric": {"type": "string", "minLength": 1},
+            "request": {"type": "object"},
+        }
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+
+    @property
+    def _move(self) -> SlotMove:
+        given = self.input_parameters
+        joining, leaving = tuple(given["joining"]), tuple(given["leaving"])
+        return SlotMove(given["old_slots"], given["new_slots"], joining, leaving)
+
+    def pre_condition(self) -> None:
+        """Check that the move is announced, or that the service would announce this very plan.
+
+        Raises:
+            MoveFailed: the service would move others or to other hosts; the tenant objected.
+        """
+        stage, shown = self._look()
+        if stage in (Stage.ANNOUNCED, Stage.EMPTYING, Stage.DONE):
+            return
+        if stage is not Stage.NOT_BEGUN:
+            raise MoveFailed(f"the plan is out of date: {self._name} is {stage.value}")
+        if not self._is_approved(self._ask(dry_run=True)):
+            raise MoveFailed(
+                f"the plan is out of date: the service plans other moves; run the audit "
+                f"again{_newest(shown)}"
+            )
+
+    def execute(self) -> bool:
+        """Announce the plan if nobody has, and wait for the notice and for the move.
+
+        Raises:
+            MoveFailed: as for the other actions; the tenant objected; the plan is out of date.
+        """
+        stage, shown = self._look()
+        if stage is Stage.NOT_BEGUN:
+            plan = self._ask()
+            if not self._is_approved(plan):
+                self._call_off(plan)
+            stage, shown = self._look()
+        notice = 0.0
+        if stage is Stage.ANNOUNCED:
+            begins = datetime.fromisoformat(shown["announced"]["begins"])
+            notice = max((begins - datetime.now(UTC)).total_seconds(), 0.0)
+        self._await(notice)
+        self._complete = True
+        return True
+
+    def get_description(self) -> str:
+        """What the action does, for tables."""
+        return "Move virtual machines of an allocation to other shared hosts"
+
+    def _ask(self, *, dry_run: bool = False) -> Mapping[str, Any]:
+        """The plan of the service; unless dry, it announces the moves. Raises: MoveFailed."""
+        path = f"/v1/fabrics/{quote(self.input_parameters['fabric'], safe='')}/consolidate"
+        body = {**self.input_parameters["request"], "dry_run": dry_run}
+        try:
+            plan: Mapping[str, Any] = self._rest.call("POST", path, body=body)
+        except Refused as refusal:
+            raise MoveFailed(f"the plan is out of date: {refusal}") from refusal
+        return plan
+
+    def _is_approved(self, plan: Mapping[str, Any]) -> bool:
+        moves = {move["allocation"]: move["unit_moves"] for move in plan["moves"]}
+        return bool(moves == self.input_parameters["moves"])
+
+    def _turned_back(self) -> str:
+        """As for the other actions; of a cancelled plan, all moves that have not begun."""
+        if self._is_cancelled():
+            for id in self.input_parameters["moves"]:
+                path = f"/v1/allocations/{quote(id, safe='')}"
+                try:
+                    if id != self.resource_id and self._rest.get(path)["announced"] is not None:
+                        self._rest.call("POST", f"{path}/replace-hosts", body={"turn_back": True})
+                except Refused as refusal:
+                    LOG.warning("a move of allocation %s is not called off: %s", id, refusal)
+        return super()._turned_back()
+
+    def _call_off(self, plan: Mapping[str, Any]) -> None:
+        """Call off the moves of a plan that nobody approved. Raises: MoveFailed."""
+        for move in plan["moves"]:
+            path = f"/v1/allocations/{quote(move['allocation'], safe='')}/replace-hosts"
+            try:
+                self._rest.call("POST", path, body={"turn_back": True})
+            except Refused as refusal:
+                raise MoveFailed(f"{move['name']} moves instead: {refusal}") from refusal
+        raise MoveFailed("the plan is out of date: the service plans other moves")
 
 
 def _is_final(refusal: Refused) -> bool:

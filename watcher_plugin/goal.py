@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The goal "room for a tenant", and the figures by which a plan for it is judged."""
+"""The goals "room for a tenant" and "empty shared hosts", and the figures that judge a plan."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from watcher.decision_engine.goal.efficacy import indicators
 from watcher.decision_engine.solution.efficacy import Indicator
 
 GOAL = "laas_room"
+EMPTY = "laas_empty_hosts"
 
 
 class _Count(indicators.IndicatorSpecification):
@@ -62,3 +63,45 @@ class Room(base.Goal):
     @classmethod
     def get_efficacy_specification(cls) -> RoomEfficacy:
         return RoomEfficacy()
+
+
+class EmptyHostsEfficacy(efficacy.EfficacySpecification):
+    """What the moves of a plan cost, and how many shared hosts they empty."""
+
+    def get_indicators_specifications(self) -> list[_Count]:
+        """The figures that a strategy for the goal gives."""
+        return [
+            _Count("hosts_emptied", "Shared hosts that are empty after the plan."),
+            _Count("leaves_emptied", "Leaves on which no virtual machine is left."),
+            _Count("tenants_moved", "Tenants that move."),
+            _Count("machines_moved", "Virtual machines that move."),
+            _Count("moves_cost", "Sum of move_cost for each virtual machine."),
+        ]
+
+    def get_global_efficacy_indicator(self, indicators_map: Any = None) -> list[Indicator]:
+        """Virtual machines moved for each host emptied; none if no host is."""
+        if not indicators_map or not indicators_map.hosts_emptied:
+            return []
+        share = indicators_map.machines_moved / indicators_map.hosts_emptied
+        what = "Virtual machines moved for each host emptied."
+        return [Indicator("machines_moved_per_host_emptied", what, None, share)]
+
+
+class EmptyHosts(base.Goal):
+    """Shared hosts are empty, so that they can be switched off or serviced."""
+
+    @classmethod
+    def get_name(cls) -> str:
+        return EMPTY
+
+    @classmethod
+    def get_display_name(cls) -> str:
+        return "Empty hosts among those that tenants share"
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return cls.get_display_name()
+
+    @classmethod
+    def get_efficacy_specification(cls) -> EmptyHostsEfficacy:
+        return EmptyHostsEfficacy()

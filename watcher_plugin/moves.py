@@ -7,7 +7,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,51 @@ class Move:
             (self.allocation, set(self.joining), set(self.leaving))
             == (move.get("allocation", self.allocation), set(move["joining"]), set(move["leaving"]))
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMove:
+    """Virtual machines of one allocation that move to other shared hosts, as a plan has them."""
+
+    old: str
+    """``slots_digest`` of the allocation when the move was planned."""
+    new: str
+    """``slots_digest`` once the move is over."""
+    joining: tuple[str, ...]
+    leaving: tuple[str, ...]
+
+    def stage(self, shown: Mapping[str, Any]) -> Stage:
+        """How far the move is, from the allocation as the service shows it."""
+        at = slots_digest(units_of(shown))
+        if at == self.new:
+            if shown["changing"] is not None:
+                return Stage.EMPTYING
+            return Stage.DONE if shown["state"] == "active" else Stage.OTHER
+        if at != self.old or shown["changing"] is not None or shown["state"] != "active":
+            return Stage.OTHER
+        return Stage.ANNOUNCED if self.matches(shown["announced"]) else Stage.NOT_BEGUN
+
+    def matches(self, move: Mapping[str, Any] | None) -> bool:
+        """Whether an announced move exchanges the hosts of this one."""
+        return move is not None and (set(self.joining), set(self.leaving)) == (
+            set(move["joining"]),
+            set(move["leaving"]),
+        )
+
+
+def units_of(shown: Mapping[str, Any]) -> dict[int, str]:
+    """Number of each virtual machine -> name of its host."""
+    return {unit: host["name"] for host in shown["units"] for unit in host["units"]}
+
+
+def moved(units: Mapping[int, str], moves: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+    """The hosts of the virtual machines after ``unit_moves``."""
+    return {**units, **{move["unit"]: move["joins"] for move in moves}}
+
+
+def slots_digest(units: Mapping[int, str]) -> str:
+    """A digest of the hosts of virtual machines."""
+    return hashlib.sha256(json.dumps(sorted(units.items())).encode()).hexdigest()
 
 
 def placement(shown: Mapping[str, Any]) -> str:

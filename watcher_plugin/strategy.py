@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The strategy that has the service plan moves after which a request fits.
+"""The strategies: moves after which a request fits, and moves that empty shared hosts.
 
-The service plans, and knows links, consent, quotas and costs. The strategy turns its plan into
-actions: ``laas_hold``, ``laas_migrate`` and ``laas_switch`` for each tenant that moves, in order.
+The service plans, and knows links, consent, quotas and costs. The strategies turn its plan into
+actions: ``laas_hold``, ``laas_migrate`` and ``laas_switch`` for each tenant that moves to hosts of
+its own, in order; ``laas_move_slots`` for each whose virtual machines move to other shared hosts.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from watcher.common import exception
 from watcher.decision_engine.strategy.strategies import base
 
 from laas_service.client.rest import Refused
-from watcher_plugin.goal import GOAL
-from watcher_plugin.moves import placement
+from watcher_plugin.goal import EMPTY, GOAL
+from watcher_plugin.moves import moved, placement, slots_digest, units_of
 from watcher_plugin.planner import PLANNER
 from watcher_plugin.service import brief, connected
 
@@ -27,6 +28,12 @@ STEPS = ("laas_hold", "laas_migrate", "laas_switch")
 
 WISHES = ("hosts", "policy", "constraints", "moves", "max_cost", "override")
 """Parameters of an audit that go to the service as they are."""
+
+
+CONSOLIDATION = "laas_consolidate"
+
+LIMITS = ("parent", "moves", "moves_per_host", "max_cost", "override")
+"""Parameters of an audit about shared hosts that go to the service as they are."""
 
 
 class NoRoom(exception.WatcherException):
@@ -142,6 +149,122 @@ class MakeRoom(base.BaseStrategy):
         }
         for step in STEPS:
             self.solution.add_action(step, dict(about), resource_id=move["allocation"])
+
+    def post_execute(self) -> None:
+        """Give the figures of the plan."""
+        self.solution.set_efficacy_indicators(**self._figures)
+
+
+class Consolidate(base.BaseStrategy):
+    """Moves virtual machines of tenants that consent, so that shared hosts are empty."""
+
+    def __init__(self, config: Any, osc: Any = None) -> None:
+        super().__init__(config, osc)
+        self.planner = PLANNER
+        names = ("hosts_emptied", "leaves_emptied", "tenants_moved", "machines_moved", "moves_cost")
+        self._figures = dict.fromkeys(names, 0)
+
+    @classmethod
+    def get_name(cls) -> str:
+        return CONSOLIDATION
+
+    @classmethod
+    def get_display_name(cls) -> str:
+        return "Empty shared hosts by few migrations"
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return cls.get_display_name()
+
+    @classmethod
+    def get_goal_name(cls) -> str:
+        return EMPTY
+
+    @classmethod
+    def get_config_opts(cls) -> list[Any]:
+        return []
+
+    @classmethod
+    def get_schema(cls) -> Mapping[str, Any]:
+        """The parameters of an audit, as in ``POST /v1/fabrics/{id}/consolidate``."""
+        return {
+            "properties": {
+                "fabric": {
+                    "description": "The fabric; not needed if there is only one.",
+                    "type": "string",
+                },
+                "parent": {
+                    "description": "The allocation that shares its hosts; default: the only one.",
+                    "type": "string",
+                },
+                "moves": {
+                    "description": "The most virtual machines that move.",
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 64,
+                    "default": 8,
+                },
+                "moves_per_host": {
+                    "description": "A host that costs more moves is left alone.",
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "maximum": 64,
+                    "default": 4,
+                },
+                "max_cost": {
+                    "description": "Tenants with a higher move_cost stay.",
+                    "type": "number",
+                    "minimum": 0,
+                },
+                "override": {
+                    "description": "Move tenants that do not consent, too.",
+                    "type": "boolean",
+                    "default": False,
+                },
+            },
+            "additionalProperties": False,
+        }
+
+    def pre_execute(self) -> None:
+        """Nothing: the service knows the cluster, so no data model of Watcher is needed."""
+
+    def do_execute(self, audit: Any = None) -> None:
+        """Ask the service for a plan, and add its moves to the solution.
+
+        Raises:
+            NoRoom: the service refused; the audit shows the text.
+        """
+        rest = connected(self.osc)
+        given = self.input_parameters
+        request = {name: given[name] for name in LIMITS if name in given}
+        try:
+            fabric = rest.fabric(given.get("fabric"))
+            plan = rest.call("POST", f"{fabric}/consolidate", body={**request, "dry_run": True})
+            moves = {move["allocation"]: move["unit_moves"] for move in plan["moves"]}
+            for move in plan["moves"]:
+                units = units_of(rest.get(f"/v1/allocations/{move['allocation']}"))
+                about = {
+                    "resource_name": move["name"],
+                    "joining": move["joining"],
+                    "leaving": move["leaving"],
+                    "old_slots": slots_digest(units),
+                    "new_slots": slots_digest(moved(units, move["unit_moves"])),
+                    "moves": moves,
+                    "fabric": plan["fabric"],
+                    "request": request,
+                }
+                self.solution.add_action("laas_move_slots", about, resource_id=move["allocation"])
+        except Refused as refusal:
+            if audit is not None:
+                audit.status_message = brief(str(refusal))
+            raise NoRoom(str(refusal)) from refusal
+        self._figures = {
+            "hosts_emptied": len(plan["hosts"]),
+            "leaves_emptied": len(plan["leaves"]),
+            "tenants_moved": len(plan["moves"]),
+            "machines_moved": plan["moved_units"],
+            "moves_cost": plan["cost"],
+        }
 
     def post_execute(self) -> None:
         """Give the figures of the plan."""

@@ -102,12 +102,12 @@ class Watcher:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def audited(self, **parameters):
-        """Have room audited; return the audit when it has ended."""
+    def audited(self, goal="laas_room", strategy="laas_make_room", **parameters):
+        """Have room audited, or another goal; return the audit when it has ended."""
         asked = {
             "audit_type": "ONESHOT",
-            "goal": "laas_room",
-            "strategy": "laas_make_room",
+            "goal": goal,
+            "strategy": strategy,
             "parameters": parameters,
         }
         made = self.api.post("/audits", asked)

@@ -137,8 +137,8 @@ class _Search:
         total = sum(map(_moves, self.changes.values()))
         limit = min(most_per_host, most_moves - total)
         best: tuple[int, int, Changes] | None = None
-        for machine in sorted(self.candidates, key=lambda m: (self._least(m), m)):
-            least = self._least(machine)
+        staying = self.units - self._moved()
+        for least, machine in sorted((staying[m], m) for m in self.candidates):
             if least > limit or (best is not None and least >= best[0]):
                 break
             changes = self._without(machine, total + least)
@@ -159,12 +159,12 @@ class _Search:
         self.changes = dict(changes)
         return True
 
-    def _least(self, machine: int) -> int:
-        """The virtual machines that are on a machine now, and stay there so far."""
-        moved = Counter[int]()
-        for change in self.changes.values():
-            moved.update(self.site.routes.machine_of(old) for _, old, _ in _all_moves(change))
-        return self.units[machine] - moved[machine]
+    def _moved(self) -> Counter[int]:
+        """Machine -> virtual machines that leave it by the plan so far."""
+        machine_of = self.site.routes.machine_of
+        return Counter(
+            machine_of(old) for change in self.changes.values() for _, old, _ in _all_moves(change)
+        )
 
     def _without(self, machine: int, least: int) -> Changes | None:
         """The changes that empty one more machine; None if none were found.

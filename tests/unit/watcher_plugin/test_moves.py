@@ -6,7 +6,15 @@ from __future__ import annotations
 
 import pytest
 
-from watcher_plugin.moves import Move, Stage, placement
+from watcher_plugin.moves import (
+    Move,
+    SlotMove,
+    Stage,
+    moved,
+    placement,
+    slots_digest,
+    units_of,
+)
 
 OLD = {"hosts": [{"name": "n1"}, {"name": "n2"}], "links": ["leaf-0-0-0"], "state": "active"}
 NEW = {**OLD, "hosts": [{"name": "n2"}, {"name": "n3"}]}
@@ -51,3 +59,34 @@ def test_a_plan_matches_its_own_move_alone():
     assert not MOVE.matches({"allocation": "a2", **NEWS})
     assert not MOVE.matches({"allocation": "a1", **OTHER_NEWS})
     assert not MOVE.matches(None)
+
+
+UNITS = {
+    "units": [{"name": "n1", "units": [0]}, {"name": "n2", "units": [1, 2]}],
+    "state": "active",
+    "changing": None,
+    "announced": None,
+}
+MOVES = [{"unit": 0, "leaves": "n1", "joins": "n2"}]
+THERE = {**UNITS, "units": [{"name": "n2", "units": [0, 1, 2]}]}
+OTHER = {**UNITS, "units": [{"name": "n2", "units": [0, 1]}, {"name": "n3", "units": [2]}]}
+SLOTS = SlotMove(
+    slots_digest(units_of(UNITS)), slots_digest(moved(units_of(UNITS), MOVES)), (), ("n1",)
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "stage"),
+    [
+        (UNITS, Stage.NOT_BEGUN),
+        ({**UNITS, "announced": {"joining": [], "leaving": ["n1"]}}, Stage.ANNOUNCED),
+        ({**UNITS, "announced": {"joining": ["n3"], "leaving": ["n1"]}}, Stage.NOT_BEGUN),
+        ({**THERE, "changing": "leave"}, Stage.EMPTYING),
+        (THERE, Stage.DONE),
+        ({**THERE, "state": "releasing"}, Stage.OTHER),
+        ({**UNITS, "changing": "leave"}, Stage.OTHER),
+        (OTHER, Stage.OTHER),
+    ],
+)
+def test_the_stage_of_a_move_of_virtual_machines(shown, stage):
+    assert SLOTS.stage(shown) is stage
