@@ -307,6 +307,10 @@ class _Search:
         kept = [min(self.before.get(m, 0), r) for m, r in zip(order, room, strict=True)]
         keeps = np.cumsum([0, *kept[::-1]])[::-1].tolist()
         remain = min(sum(self.before.values()), self.size)
+        nearest = kraken.cheapest(self._offer(np.add), self.cluster, kraken.least_footprint)
+        assert nearest is not None  # the tree of summed uplinks takes the cluster
+        floor = self.cost(_counts(nearest)).footprint
+        """A bound on all footprints; more migrations than the least can have a smaller one."""
         counts: dict[int, int] = {}
 
         def extend(position: int, missing: int, stay: int) -> None:
@@ -314,7 +318,7 @@ class _Search:
             nonlocal best
             for p in range(position, len(order)):
                 moved = max(0, remain - stay - min(keeps[p], missing))
-                bound = max(least, Cost(moved, least.footprint))
+                bound = max(least, Cost(moved, floor))
                 if missing > beyond[p] or (best is not None and bound >= self.cost(best)):
                     return
                 for units in range(min(room[p], missing), 0, -1):

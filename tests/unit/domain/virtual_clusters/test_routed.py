@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
@@ -235,9 +235,12 @@ def test_a_new_cluster_fits_whenever_any_embedding_does_at_the_least_footprint(n
 @every_fabric
 @few
 @seeds
+@example(37)  # one migration more than on summed links has a smaller footprint, on "pods"
 def test_a_change_has_the_fewest_migrations_then_the_least_footprint_of_all(name, seed):
     rng = Random(seed)
     site, judge = scattered(name, rng)
+    if not site.clusters:
+        return
     id = rng.choice(sorted(site.clusters))
     size = max(1, len(site.clusters[id].cluster.demands) + rng.randint(-2, 3))
     cluster = Cluster.alike(id, size, rng.choice(BANDWIDTHS))
