@@ -6,6 +6,8 @@ A tenant gets slots of shared hosts, grows so that a server has to migrate, and 
 Workers are processes of their own; the stand-in for Nova and placement outlives them. With
 ``LAAS_CRASH=full`` a process is killed at every step and the rows are written on the page
 ``crash-matrix`` (``tox -e slot-crashes``), otherwise at every fourth, and its row has to be there.
+At each step, otherwise at every ninth, a request to Nova or placement is lost, or its answer, or
+the database when a transaction commits; the process goes on, and the end is the same.
 
 The judge reads records, and the state of the stand-in; it uses nothing of the adapters.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from keystoneauth1.exceptions import ConnectFailure
 from keystoneauth1.session import Session
 from oslo_config import cfg
 
@@ -31,6 +34,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest, SlotsRequest
 from laas_service.domain.allocation import Sharing, SlotDemand
+from laas_service.domain.errors import Unavailable
 from laas_service.domain.moves.consent import Consent, Movable
 from laas_service.wiring import Parts
 from tests import crashes as page
@@ -38,7 +42,7 @@ from tests.functional.test_crash import Site, converge, crashes, in_process
 from tests.nova_standin import TOKEN, Cloud, Server
 from tests.waiting import eventually
 
-STRIDE = 1 if page.FULL else 4
+STRIDE, LOSSES_STRIDE = (1, 1) if page.FULL else (4, 9)
 PART = AllocationRequest(name="part", hosts=4, sharing=Sharing(3, 100.0, open=True))
 NEIGHBOUR = AllocationRequest(name="b", hosts=0, slots=SlotDemand(4, 5.0))
 WISH = AllocationRequest(name="a", hosts=0, slots=SlotDemand(4, 5.0), idempotency_key="the-key")
@@ -52,10 +56,31 @@ def caller(name: str) -> Caller:
     return Caller(PROJECTS[name], "operator", admin=True, request_id="test")
 
 
+class Losses:
+    """Loses the ``number``-th of the messages that ``lost`` is about, once."""
+
+    def __init__(self, number: int, lost: str) -> None:
+        self.number, self.lost, self.step = number, lost, ""
+
+    def meet(self, step: str, message: str) -> None:
+        """Raise what a caller sees if this is the message."""
+        if COUNTING and message == self.lost:
+            self.number -= 1
+            if self.number == 0:
+                self.step = step
+                raise (LOST if message in COMMITS else ConnectFailure(f"lost: {step}"))
+
+
+REQUESTS = ("the request", "the answer")
+COMMITS = ("the transaction", "the end of the transaction")
+LOST = Unavailable("the database does not answer: lost in the test")
+
+
 class CloudSite(Site):
     """A site whose compute is the stand-in at ``server``."""
 
     server: Server
+    losses: Losses | None = None
 
     def parts(self, at: Callable[[str], None] | None = None) -> Parts:
         """``at`` is also called after each change at Nova and placement."""
@@ -75,8 +100,8 @@ class CloudSite(Site):
             conf.set_override(name, 0.01, group="worker")
         conf.set_override("lease_seconds", 3600.0, group="worker")
         if at is not None:
-            _watch(at)
-        return Parts(conf, at=at or (lambda step: None))
+            _watch(at, self.losses)
+        return Parts(conf, at=_losing(at, self.losses) if at and self.losses else at or _ignore)
 
     def copy(self, to: Path) -> CloudSite:
         super().copy(to)
@@ -89,15 +114,35 @@ class CloudSite(Site):
         return made
 
 
-def _watch(at: Callable[[str], None]) -> None:
+def _ignore(step: str) -> None:
+    pass
+
+
+def _losing(at: Callable[[str], None], losses: Losses) -> Callable[[str], None]:
+    def lose(step: str) -> None:
+        at(step)
+        for word, message in zip(("before", "after"), COMMITS, strict=True):
+            if step.startswith(f"{word} commit: "):
+                losses.meet(step, message)
+
+    return lose
+
+
+def _watch(at: Callable[[str], None], losses: Losses | None = None) -> None:
     """Tell each change that this process makes at Nova and placement, once it is made."""
     request = Session.request
 
     def watched(session: Session, url: str, method: str, **options: Any) -> Any:
+        if method == "GET":
+            return request(session, url, method, **options)
+        address = options.get("endpoint_override") or ""
+        step = f"{method} {urlsplit(f'{address}{url}').path}{_verb(options.get('json'))}"
+        if losses is not None:
+            losses.meet(step, REQUESTS[0])
         answer = request(session, url, method, **options)
-        if method != "GET":
-            address = options.get("endpoint_override") or ""
-            at(f"{method} {urlsplit(f'{address}{url}').path}{_verb(options.get('json'))}")
+        at(step)
+        if losses is not None:
+            losses.meet(step, REQUESTS[1])
         return answer
 
     Session.request = watched  # type: ignore[assignment, method-assign]
@@ -133,6 +178,9 @@ def told(step: str) -> str:
     assert not re.match("(POST|PUT|DELETE) ", step), f"{step} needs a name"
     return step
 
+
+Act = Callable[[Parts, Callable[[str], None]], None]
+"""What a process does."""
 
 COUNTING: list[bool] = []
 """Holds True in a process that begins with what is crossed with deaths."""
@@ -225,6 +273,15 @@ def release(parts: Parts, acknowledge: Callable[[str], None]) -> None:
         parts.use_cases(wake=lambda: None).allocations.release(caller("a"), found.id)
         acknowledge(found.id)
     rounds(parts, lambda: record(parts, "a") is None, "a is released")
+
+
+def repeated(act: Act, parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """Clients ask again, and workers go on, when they are told that something does not answer."""
+    while True:
+        try:
+            return act(parts, acknowledge)
+        except Unavailable:
+            continue
 
 
 def restart(parts: Parts, acknowledge: Callable[[str], None]) -> None:
@@ -420,7 +477,39 @@ def crossed(state, act, tmp_path, title):
         assert sorted(seen.cloud.servers.values()) == sorted(end.cloud.servers.values()), step
         site.server.cloud = cloud.copy()
     page.tell(title, rows, page.SLOTS)
+    site.server.cloud = cloud.copy()
+    for message in (*REQUESTS, *COMMITS):
+        for lossy, step in lost(site, act, tmp_path / "losses", message):
+            seen = Seen.of(lossy)
+            assert seen.problems(before) + seen.agrees() == [], (message, step)
+            assert (seen.states, seen.placed) == (end.states, end.placed), (message, step)
+            assert sorted(seen.cloud.servers.values()) == sorted(end.cloud.servers.values())
     return end, steps
+
+
+def lost(
+    site: CloudSite, act: Act, directory: Path, message: str
+) -> Iterator[tuple[CloudSite, str]]:
+    """Yield a copy of the site after ``act`` with a message lost, each in turn, and its step."""
+    kind, cloud = (*REQUESTS, *COMMITS).index(message), site.server.cloud
+    for number in range(1, 1000, LOSSES_STRIDE):
+        site.server.cloud = cloud.copy()
+        lossy = site.copy(directory / f"{kind}-{number}")
+        lossy.losses = Losses(number, message)
+        assert in_process(lossy, partial(noted, lossy, act)) is None
+        step = (lossy.directory / "lost").read_text()
+        if not step:
+            assert number > 1, f"{message} was never lost"
+            site.server.cloud = cloud
+            return
+        yield lossy, step
+
+
+def noted(site: CloudSite, act: Act, parts: Parts, acknowledge: Callable[[str], None]) -> None:
+    """Act until nothing is lost any more, and write down what was."""
+    repeated(act, parts, acknowledge)
+    assert site.losses is not None
+    (site.directory / "lost").write_text(site.losses.step)
 
 
 def test_slots_that_a_worker_was_handing_over_are_handed_over(empty, tmp_path):
