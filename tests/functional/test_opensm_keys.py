@@ -580,7 +580,11 @@ def test_a_rogue_manager_is_told_and_its_work_is_undone(key, polling, minute):
             here.generation -= 1
             return False
 
-        eventually(undone, "what was published is in force again", patience=600)
+        eventually(
+            undone,
+            lambda: f"what was published is in force again: {here.manager.applied('site')}",
+            patience=600,
+        )
         again = time.monotonic() - ended
         assert here.rows() == before
         for own, allocation in ((KEY_OF_ALICE, ALICE), (KEY_OF_BOB, BOB)):

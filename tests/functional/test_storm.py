@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,10 @@ def test_a_worker_that_writes_after_it_lost_its_lease_is_noticed(tmp_path, witho
             eventually(stopped.exists, "the worker is stopped")
             time.sleep(LEASE)
             other = site.servers[2].log
-            eventually(lambda: _held(other.read_text()) == {"f", "g"}, "another worker takes over")
+            eventually(
+                lambda: _held(other.read_text()) == {"f", "g"},
+                lambda: f"another worker takes over\n{_ends(worker.log, other)}",
+            )
             worker.send(signal.SIGCONT)
             if without:
                 eventually((tmp_path / "unfenced").exists, "a write without the lease is noticed")
@@ -75,6 +79,11 @@ def _held(log: str) -> set[str]:
     """The fabrics that a worker holds, by its log."""
     last = dict(re.findall(r"fabric (\w): (held|given back) by", log))
     return {fabric for fabric, what in last.items() if what == "held"}
+
+
+def _ends(*logs: Path) -> str:
+    """The last lines of some logs."""
+    return "\n".join(f"{log.name}:\n{log.read_text()[-4000:]}" for log in logs)
 
 
 def _ask(port: int, done: threading.Event) -> None:
