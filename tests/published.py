@@ -66,6 +66,11 @@ PUBLISHED = {
         "reference/virtual-clusters.rst",
         ("laas-simulate kraken-routed --seed 1 --size 0.05",),
     ),
+    "chosen-routes": Published(
+        "reference/chosen-routes-results.inc",
+        "reference/virtual-clusters.rst",
+        ("laas-simulate chosen-routes --seed 1",),
+    ),
     "interference": Published(
         "user/isolation-results.inc",
         "user/isolation.rst",

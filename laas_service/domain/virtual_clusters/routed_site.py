@@ -164,6 +164,21 @@ class RoutedSite:
         """By link: its bandwidth, in the unit of the demands; 0 for what is no link."""
         return self._capacity / GRAIN
 
+    @property
+    def capacity(self) -> Whole:
+        """``bandwidth`` in steps of 1 / GRAIN."""
+        return self._capacity
+
+    def on(self, routes: Routes) -> RoutedSite:
+        """An empty site with the slots and the bandwidth of this one, on other routes."""
+        slots = self.free.copy()
+        for held in self.clusters.values():
+            for machine, units in held.counts.items():
+                slots[machine] += units
+        site = RoutedSite(routes, 1, self._capacity / GRAIN, self.risk)
+        site.free, site.closed = slots, self.closed
+        return site
+
     def most(self, cluster: Cluster, links: Whole | slice = slice(None)) -> Whole:
         """By link: the largest load of the cluster that it takes, up to the cluster's size.
 

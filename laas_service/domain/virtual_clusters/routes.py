@@ -7,7 +7,10 @@ fabric that is set aside: by destination and static. Its hosts are the machines 
 engines for trees work on them. A link has one number for each direction.
 """
 
-from collections.abc import Collection, Iterator
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple
 
@@ -161,6 +164,23 @@ class Routes:
             steps.append(link)
             at = np.where(link > NO_ROUTE, self._head[link], np.where(link == NO_ROUTE, goal, at))
         return np.stack(steps, axis=2).astype(np.int32)
+
+    def redirected(self, uplinks: Mapping[tuple[int, int], int]) -> Routes:
+        """Copy these routes; leaves reach machines of their pod over other uplinks.
+
+        ``uplinks`` are by (leaf id, machine) and count cables; the machine's leaf has each, too.
+        """
+        self._fill(np.array(list(self._machines_of)))
+        routes = copy(self)
+        routes._out = self._out.copy()
+        leaves = self._tree.m[1]
+        for (leaf, machine), uplink in uplinks.items():
+            ends = leaf, int(self.leaf_of[machine])
+            up, down = (self.numbers[LeafLink(*divmod(end, leaves), uplink)] for end in ends)
+            above = self._head[2 + 2 * up]
+            routes._out[machine, leaf] = 2 + 2 * up - NO_ROUTE
+            routes._out[machine, above] = 3 + 2 * down - NO_ROUTE
+        return routes
 
     def _l2(self, pod: int, up: int) -> int:
         return self._tree.leaves + self._tree.l2_id(pod, up // self._tree.cables[0])

@@ -4,11 +4,12 @@
 
 from collections.abc import Mapping
 
-from laas_service.simulator.experiments import adaptive_fit, kraken, starcube, svc
+from laas_service.simulator.experiments import adaptive_fit, chosen_routes, kraken, starcube, svc
 from laas_service.simulator.experiments.figures import Experiment
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "adaptive-fit": adaptive_fit.EXPERIMENT,
+    "chosen-routes": chosen_routes.EXPERIMENT,
     "kraken": kraken.EXPERIMENT,
     "kraken-routed": kraken.ROUTED_EXPERIMENT,
     "starcube": starcube.EXPERIMENT,

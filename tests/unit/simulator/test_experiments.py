@@ -13,6 +13,7 @@ from laas_service.simulator.experiments import EXPERIMENTS, figures, svc
 
 SMALL = {
     "adaptive-fit": 0.12,
+    "chosen-routes": 0.02,
     "kraken": 0.0015,
     "kraken-routed": 0.0015,
     "starcube": 0.17,

@@ -20,6 +20,7 @@ from tests.published import DOC, PUBLISHED
 
 SMALL = {
     "adaptive-fit": 0.12,
+    "chosen-routes": 0.02,
     "kraken": 0.0015,
     "kraken-routed": 0.0015,
     "starcube": 0.17,
