@@ -112,8 +112,9 @@ def test_a_plan_that_is_cancelled_during_the_notice_is_called_off(
     ]
     assert len(paths) > 1
     watcher.told(plan, "PENDING")
-    for path in paths:
-        eventually(lambda path=path: client.get(path).json["announced"], "the tenant is told")
+    eventually(
+        lambda: all(client.get(path).json["announced"] for path in paths), "the tenants are told"
+    )
     watcher.told(plan, "CANCELLING")
     assert watcher.ended(plan)["state"] == "CANCELLED"
     assert [client.get(path).json["announced"] for path in paths] == [None] * len(paths)
