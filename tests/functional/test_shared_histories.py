@@ -26,10 +26,12 @@ from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
+from laas_service.app.moves import ConsolidationRequest
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.projects import NoProjects
 from laas_service.app.records import AllocationRecord, Caller, HostState
 from laas_service.app.requests import AllocationRequest, ServicePolicy, SlotsRequest
+from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases
 from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.queue import Discipline
@@ -57,6 +59,7 @@ STEPS = st.tuples(
     st.sampled_from(
         ["share"] * 6
         + ["change"] * 6
+        + ["consolidate"] * 2
         + ["own", "own", "set aside", "release", "release", "drain", "mend"]
         + ["serve", "converge", "converge", "restart", "lost cache"]
     ),
@@ -105,7 +108,7 @@ class Site:
             registry=None,
             projects=NoProjects(),
         )
-        self.allocations = use_cases.allocations
+        self.allocations, self.moves = use_cases.allocations, use_cases.moves
         self.queue = AdmissionQueue(self.store, policies, Discipline(), clock=self.now)
         self.worker = Converger(
             self.store,
@@ -169,6 +172,13 @@ class Site:
                 bandwidth = different(slots, choice)
             asked = SlotsRequest(slots=slots, bandwidth=bandwidth)
             self.allocations.change_slots(OPERATOR, held[choice % len(held)].id, asked)
+
+    def consolidate(self, choice: int) -> None:
+        parts = [record.id for record in self.live() if record.sharing is not None]
+        if parts:
+            limits = Permission(1 + choice % 9, override=True)
+            wanted = ConsolidationRequest(parts[choice % len(parts)], 4.0, limits)
+            self.moves.consolidate(OPERATOR, "f", wanted)
 
     def release(self, choice: int) -> None:
         if live := self.live():
@@ -251,6 +261,7 @@ def test_histories_reach_what_they_are_about(empty_database, tmp_path):
     site, rng = Site(path, TREES["two levels"]), Random(3)
     reached: set[str] = set()
     steps = ["share"] * 3 + ["change"] * 8 + ["converge"] * 4 + ["release", "set aside", "serve"]
+    steps += ["consolidate"]
     for _ in range(300):
         site.take(rng.choice(steps), rng.randrange(1 << 12))
         site.judge()
@@ -258,9 +269,10 @@ def test_histories_reach_what_they_are_about(empty_database, tmp_path):
         reached |= {"two parts"} if sum(r.sharing is not None for r in live) > 1 else set()
         reached |= {"queued"} if any(r.state is State.QUEUED for r in live) else set()
         reached |= {"moving"} if any(r.change and r.slots for r in live) else set()
+        reached |= {"announced"} if any(r.announced and r.slots for r in live) else set()
         reached |= {"stochastic"} if any(r.slots and r.slots.deviation for r in live) else set()
         reached |= {"list"} if any(r.slots and not r.slots.alike for r in live) else set()
-        if len(reached) == 5:
+        if len(reached) == 6:
             break
     else:
         raise AssertionError(f"only {reached}")
