@@ -186,7 +186,7 @@ def test_a_move_to_a_host_that_is_drained_meanwhile_is_called_off(client, scatte
     )
 
 
-def test_projects_have_so_many_moves(client, deployment, scattered):
+def test_projects_have_so_many_moves(client, deployment, scattered, work):
     for path in scattered.values():
         client.patch(path, json={"movable": "restart"})
     project = client.get(next(iter(scattered.values()))).json["project_id"]
@@ -194,6 +194,11 @@ def test_projects_have_so_many_moves(client, deployment, scattered):
     plan = client.post(PATH, json={"moves": 20}).json
     assert len(plan["moves"]) == 1
     assert client.post(PATH, json={"moves": 20}).json["moves"] == []
+    work()
+    mover = client.get(f"/v1/allocations/{plan['moves'][0]['allocation']}").json
+    assert mover["announced"] is None
+    assert {host["name"] for host in mover["units"]} == set(plan["moves"][0]["joining"])
+    assert client.post(PATH, json={"moves": 20}).json["moves"] == [], "a move that began counts"
     assert client.post(PATH, json={"moves": 20, "override": True, "dry_run": True}).json["moves"]
 
 
