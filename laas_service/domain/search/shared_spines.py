@@ -250,6 +250,8 @@ class SharedSpines:
     def _by_node(self, kernel: _Kernel, chosen: tuple[int, ...]) -> int:
         """``_searched`` where some pods have several nodes, with the node that lacks most."""
         nodes, _, shared = kernel
+        if not self._wanted.enough(self._wanted.full.by(shared)):
+            return 0  # enough lanes in all, but not in each plane
         of_pod = Counter([pod for pod, _, _ in nodes])
         open_nodes = [node for node in nodes if node[0] not in chosen or of_pod[node[0]] > 1]
         if not open_nodes:

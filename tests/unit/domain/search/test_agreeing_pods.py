@@ -20,12 +20,25 @@ from laas_service.domain.search.budget import WORK, SearchBudget
 from laas_service.domain.search.pod_leaves import LeavesOfPods, PodLeaves
 from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import multi_pod_shapes
-from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft, bits
+from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft, bits
+
+
+def rails_in_planes(tree: Xgft) -> Topology:
+    """Two rails; a leaf group is a leaf of pods 2p and 2p + 1 each."""
+    ports = [
+        (Port(pod, leaf, slot), Port(pod + 1, leaf, slot))
+        for pod in range(0, tree.m[2], 2)
+        for leaf in range(tree.m[1])
+        for slot in range(tree.m[0])
+    ]
+    return Topology(tree, rails=2, host_ports=tuple(ports))
+
 
 TREES = {
     "full": Topology(Xgft((4, 4, 6), (1, 4, 4))),
     "tapered": Topology(Xgft((4, 3, 4), (1, 2, 2))),
     "parallel cables": Topology(Xgft((3, 3, 4), (1, 6, 4), (2, 2))),
+    "rails in planes": rails_in_planes(Xgft((3, 3, 8), (1, 3, 3))),
 }
 
 
