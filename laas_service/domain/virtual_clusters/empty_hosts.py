@@ -13,9 +13,10 @@ Each change of a plan fits beside the present and the new places of all others. 
 be made in any order, at once, or in part, and every promise is kept at each moment.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from itertools import islice, permutations
 
 import numpy as np
@@ -105,9 +106,13 @@ class _Search:
         self.present = dict(site.clusters)
         self.units: Counter[int] = Counter()
         """Machine -> virtual machines now."""
+        self.present_on: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        """Machine -> virtual machines there now, by the id of their allocation."""
         fixed: set[int] = {site.routes.machine_of(h) for h in self._failed()}
         for id, held in self.present.items():
             self.units.update(held.counts)
+            for machine, units in held.counts.items():
+                self.present_on[machine][id] = units
             if not movable(id):
                 fixed.update(held.counts)
         self.candidates = sorted(self.units.keys() - fixed, key=lambda m: (self.units[m], m))
@@ -137,13 +142,13 @@ class _Search:
         total = sum(map(_moves, self.changes.values()))
         limit = min(most_per_host, most_moves - total)
         best: tuple[int, int, Changes] | None = None
-        staying = self.units - self._moved()
-        for least, machine in sorted((staying[m], m) for m in self.candidates):
+        hopeless = set()
+        for least, machine in self._fewest_first():
             if least > limit or (best is not None and least >= best[0]):
                 break
             changes = self._without(machine, total + least)
             if changes is None:
-                self.candidates.remove(machine)
+                hopeless.add(machine)
                 continue
             cost = sum(map(_moves, changes.values())) - total
             if cost <= limit and (best is None or cost < best[0]):
@@ -153,18 +158,22 @@ class _Search:
         cost, machine, changes = best
         self.costs.append(cost)
         self.emptied.append(machine)
-        self.candidates.remove(machine)
+        gone = hopeless | {machine}
+        self.candidates = [m for m in self.candidates if m not in gone]
         for id, change in changes.items():
             self._hold(id, change)
         self.changes = dict(changes)
         return True
 
-    def _moved(self) -> Counter[int]:
-        """Machine -> virtual machines that leave it by the plan so far."""
+    def _fewest_first(self) -> Iterator[tuple[int, int]]:
+        """(virtual machines of now that stay there by the plan so far, machine) of candidates."""
         machine_of = self.site.routes.machine_of
-        return Counter(
+        moved = Counter(
             machine_of(old) for change in self.changes.values() for _, old, _ in _all_moves(change)
         )
+        unchanged = ((self.units[m], m) for m in self.candidates if m not in moved)
+        left = (m for m in self.candidates if m in moved)
+        yield from merge(sorted((self.units[m] - moved[m], m) for m in left), unchanged)
 
     def _without(self, machine: int, least: int) -> Changes | None:
         """The changes that empty one more machine; None if none were found.
@@ -172,12 +181,9 @@ class _Search:
         The orders of the allocations are tried until one costs ``least``.
         """
         host, best = self.site.routes.host_of(machine), None
-        there = [
-            id
-            for id, held in self.present.items()
-            if machine in held.counts or host in _counts(self.changes.get(id))
-        ]
-        there.sort(key=lambda id: (-self.present[id].counts.get(machine, 0), id))
+        present = self.present_on[machine]
+        moved = {id for id, change in self.changes.items() if host in _counts(change)}
+        there = sorted(present.keys() | moved, key=lambda id: (-present[id], id))
         self.site.emptied = np.array([*self.emptied, machine], dtype=np.int64)
         self.site.closed = np.union1d(self.closed, self.site.emptied)
         for order in islice(permutations(there), ORDERS):
@@ -245,5 +251,6 @@ def _total(changes: Changes) -> int:
     return sum(map(_moves, changes.values()))
 
 
-def _counts(change: Allocation | None) -> Mapping[int, int]:
-    return change.slots.counts if change is not None and change.slots is not None else {}
+def _counts(change: Allocation) -> Mapping[int, int]:
+    assert change.slots is not None
+    return change.slots.counts
