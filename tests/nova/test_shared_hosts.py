@@ -20,8 +20,10 @@ import pytest
 from laas_service.adapters.placement_slots import below, class_of
 from laas_service.app.handovers import slots_by_name
 from laas_service.app.lifecycle import State
+from laas_service.app.moves import ConsolidationRequest
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest, SlotsRequest
+from laas_service.app.room_planner import Permission
 from laas_service.domain.allocation import Sharing, SlotDemand
 from laas_service.domain.errors import HostsBusy
 from laas_service.domain.moves.consent import Movable
@@ -305,6 +307,40 @@ def test_an_upgrade_migrates_a_server(shared):
     went = [id for id in before if before[id][1] != after[id][1]]
     assert len(went) == 1
     assert shared.problems() == []
+
+
+def test_a_shared_host_is_emptied(shared):
+    """A sharer leaves; servers of those who consent migrate, until nobody is on one host more."""
+    for name in ("sharer1", "sharer2"):
+        record = shared.record(name)
+        caller = replace(OPERATOR, project_id=record.project_id)
+        shared.use_cases.consent(caller, record.id, lambda c: replace(c, movable=Movable.RESTART))
+        while shared.boot(record.project_id)[0]:
+            pass
+    shared.use_cases.release(OPERATOR, shared.records["sharer0"].id)
+    over = partial(is_released, shared)
+    shared.service.rounds(over, "sharer0 has given its slots back")
+    del shared.records["sharer0"]
+    before = shared.servers()
+    moves = shared.parts.use_cases(wake=lambda: None).moves
+    plan = moves.consolidate(OPERATOR, "f", ConsolidationRequest(None, 4.0, Permission(8)))
+    assert plan.emptied.hosts
+    for name in ("sharer1", "sharer2"):
+        shared.active(name)
+    names = shared.parts.store.fabric("f").inventory.host_names
+    emptied = {names[host] for host in plan.emptied.hosts}
+    after = shared.servers()
+    assert emptied <= {host for _, host in before.values()}
+    assert emptied.isdisjoint(host for _, host in after.values())
+    assert not any(shared.hypervised()[host] for host in emptied)
+    assert after.keys() == before.keys()
+    went = [id for id in before if before[id] != after[id]]
+    assert len(went) == plan.emptied.migrations
+    assert shared.problems() == []
+
+
+def is_released(place):
+    return place.record("sharer0").state is State.RELEASED
 
 
 def moves(place, name):
