@@ -5,9 +5,9 @@
 All hosts of a fabric are shared, with 16 slots each and links of 100 Gb/s. The application answers
 requests in this process, without an HTTP server, on SQLite: POST of new slots and PATCH of those
 that are there, with a certain demand and with a stochastic one, first on empty hosts and then once
-four fifths of the slots are taken. Operators then ask what links promise, a page of 1,000, and how
-many further tenants would fit at three risks. Processor time in milliseconds by kind and answer is
-reported, never asserted.
+four fifths of the slots are taken. Operators then ask what links promise, a page of 1,000, how many
+further tenants would fit at three risks, and which hosts few moves empty. Processor time in
+milliseconds by kind and answer is reported, never asserted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import threading
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -43,6 +44,9 @@ LOOKS: dict[str, dict[str, Any]] = {
     "fit": {"slots": int(MEAN), "deviation": 1.0, "risks": "0.01,0.2"},
 }
 """Questions of operators, and what they say; 0.05 is the risk of the links."""
+
+MOVES = (8, 64)
+"""Virtual machines that plans may move to empty hosts."""
 
 
 class Sharing:
@@ -106,6 +110,13 @@ class Sharing:
         answer = self._client.get(f"/v1/fabrics/bench/{what}", query_string=query)
         return f"GET {what}", answer.status_code, 1000 * (time.process_time() - began)
 
+    def consolidate(self, moves: int) -> tuple[str, int, float]:
+        """Plan to empty hosts by so many moves of virtual machines; nobody moves."""
+        body = {"dry_run": True, "override": True, "moves": moves}
+        began = time.process_time()
+        answer = self._client.post("/v1/fabrics/bench/consolidate", json=body)
+        return f"consolidate {moves}", answer.status_code, 1000 * (time.process_time() - began)
+
     def release(self) -> None:
         id = self._rng.choice(list(self.slots))
         record = self._store.transition(self._store.allocation(id), State.RELEASING, "bench")
@@ -129,8 +140,10 @@ def measure(hosts: int, requests: int) -> str:
                 if number >= 20:  # the first ones fill caches
                     seen[kind, status].append(spent)
                     seen[kind, 0].append(spent)
-            for question in [one for one in LOOKS for _ in range(LOOKED)]:
-                kind, status, spent = site.look(question)
+            questions = [partial(site.look, one) for one in LOOKS]
+            questions += [partial(site.consolidate, moves) for moves in MOVES]
+            for question in [one for one in questions for _ in range(LOOKED)]:
+                kind, status, spent = question()
                 seen[kind, status].append(spent)
             for (kind, status), times in sorted(seen.items()):
                 times.sort()
