@@ -47,8 +47,8 @@ def allowed(ledger: Ledger, shape: Shape) -> int | None:
     search = Search(ledger, "lc", Request("asked", 1), WORK)
     width = search.uplinks_for(shape.hosts)
     pods = ledger.reader_cache(LeavesOfPods).now(ledger)
-    cliques = AgreeingPods(ledger, pods, search.budget)
-    return cliques.uplinks(search.has_uplinks(width), width, shape, shape.remainder_hosts)
+    agreeing = AgreeingPods(ledger, pods, search.budget)
+    return agreeing.uplinks(search.has_uplinks(width), width, shape, shape.remainder_hosts)
 
 
 def some_shapes(rng: Random, topology: Topology) -> list[Shape]:
@@ -219,9 +219,9 @@ def combined(rows: tuple[int, ...]) -> int:
 def test_without_budget_nothing_is_said():
     ledger = Ledger(TREES["full"])
     pods = ledger.reader_cache(LeavesOfPods).now(ledger)
-    cliques = AgreeingPods(ledger, pods, SearchBudget(0))
+    agreeing = AgreeingPods(ledger, pods, SearchBudget(0))
     shape = Shape(2, 2, 3)
-    assert cliques.uplinks(lambda mask: mask.bit_count() >= 3, 3, shape) is None
+    assert agreeing.uplinks(lambda mask: mask.bit_count() >= 3, 3, shape) is None
     assert list(bits(allowed(ledger, shape) or 0)) == [0, 1, 2, 3]
 
 
