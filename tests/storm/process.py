@@ -17,6 +17,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -80,7 +81,9 @@ def _pause(home: Path, name: str, step: str) -> None:
     if step.startswith("before ") and not step.startswith("before commit"):
         with suppress(FileNotFoundError):
             (home / f"pause-{name}").rename(home / f"paused-{name}")
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # This thread itself takes the signal, and goes no step further. A signal to the process
+            # may wait for another thread, while this one begins its effect and takes its locks.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 # -- evidence ------------------------------------------------------------------------------
