@@ -71,6 +71,8 @@ class MoveAction(base.BaseAction):
     """Stages of the move in which the step is complete."""
     awaits: ClassVar[tuple[Stage, ...]]
     """Stages of the move in which the step is not complete, and may become so."""
+    planned_by: ClassVar[str] = "make-room"
+    """The end of the path that plans are asked of."""
 
     def __init__(self, config: Any, osc: Any = None) -> None:
         super().__init__(config, osc)
@@ -156,6 +158,16 @@ class MoveAction(base.BaseAction):
     @property
     def _path(self) -> str:
         return f"/v1/allocations/{quote(self.resource_id, safe='')}"
+
+    def _ask(self, *, dry_run: bool = False) -> Mapping[str, Any]:
+        """The plan of the service; unless dry, it announces moves of it. Raises: MoveFailed."""
+        path = f"/v1/fabrics/{quote(self.input_parameters['fabric'], safe='')}/{self.planned_by}"
+        body = {**self.input_parameters["request"], "dry_run": dry_run}
+        try:
+            plan: Mapping[str, Any] = self._rest.call("POST", path, body=body)
+        except Refused as refusal:
+            raise MoveFailed(f"the plan is out of date: {refusal}") from refusal
+        return plan
 
     def _look(self) -> tuple[Stage, Mapping[str, Any]]:
         """The stage of the move, and the allocation. Raises: MoveFailed."""
@@ -278,16 +290,6 @@ class Hold(MoveAction):
         """What the action does, for tables."""
         return "Take the new hosts and links of an allocation beside the old ones"
 
-    def _ask(self, *, dry_run: bool = False) -> Mapping[str, Any]:
-        """The plan of the service; announces its first move. Raises: MoveFailed."""
-        path = f"/v1/fabrics/{quote(self.input_parameters['fabric'], safe='')}/make-room"
-        body = {**self.input_parameters["request"], "dry_run": dry_run}
-        try:
-            plan: Mapping[str, Any] = self._rest.call("POST", path, body=body)
-        except Refused as refusal:
-            raise MoveFailed(f"the plan is out of date: {refusal}") from refusal
-        return plan
-
     def _check(self, plan: Mapping[str, Any]) -> None:
         """Check that a plan begins with this move; call off another one. Raises: MoveFailed."""
         first = plan["moves"][0]
@@ -342,6 +344,7 @@ class MoveSlots(MoveAction):
     kind = "laas_move_slots"
     reached = (Stage.DONE,)
     awaits = (Stage.ANNOUNCED, Stage.EMPTYING)
+    planned_by = "consolidate"
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -411,16 +414,6 @@ class MoveSlots(MoveAction):
     def get_description(self) -> str:
         """What the action does, for tables."""
         return "Move virtual machines of an allocation to other shared hosts"
-
-    def _ask(self, *, dry_run: bool = False) -> Mapping[str, Any]:
-        """The plan of the service; unless dry, it announces the moves. Raises: MoveFailed."""
-        path = f"/v1/fabrics/{quote(self.input_parameters['fabric'], safe='')}/consolidate"
-        body = {**self.input_parameters["request"], "dry_run": dry_run}
-        try:
-            plan: Mapping[str, Any] = self._rest.call("POST", path, body=body)
-        except Refused as refusal:
-            raise MoveFailed(f"the plan is out of date: {refusal}") from refusal
-        return plan
 
     def _is_approved(self, plan: Mapping[str, Any]) -> bool:
         moves = {move["allocation"]: move["unit_moves"] for move in plan["moves"]}

@@ -10,12 +10,12 @@ its own, in order; ``laas_move_slots`` for each whose virtual machines move to o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from watcher.common import exception
 from watcher.decision_engine.strategy.strategies import base
 
-from laas_service.client.rest import Refused
+from laas_service.client.rest import Refused, Rest
 from watcher_plugin.goal import EMPTY, GOAL
 from watcher_plugin.moves import moved, placement, slots_digest, units_of
 from watcher_plugin.planner import PLANNER
@@ -29,7 +29,6 @@ STEPS = ("laas_hold", "laas_migrate", "laas_switch")
 WISHES = ("hosts", "policy", "constraints", "moves", "max_cost", "override")
 """Parameters of an audit that go to the service as they are."""
 
-
 CONSOLIDATION = "laas_consolidate"
 
 LIMITS = ("parent", "moves", "moves_per_host", "max_cost", "override")
@@ -40,13 +39,53 @@ class NoRoom(exception.WatcherException):
     """The service has no plan; the text says why."""
 
 
-class MakeRoom(base.BaseStrategy):
-    """Moves tenants that consent, so that a request fits which is refused now."""
+class _Strategy(base.BaseStrategy):
+    """A strategy whose plans the service makes."""
 
     def __init__(self, config: Any, osc: Any = None) -> None:
         super().__init__(config, osc)
         self.planner = PLANNER
-        self._figures = {"hosts_fitting": 0, "tenants_moved": 0, "hosts_moved": 0, "moves_cost": 0}
+        self._figures = dict.fromkeys(self.figures, 0)
+
+    figures: ClassVar[tuple[str, ...]]
+    """Names of the indicators of the goal."""
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return str(cls.get_display_name())
+
+    @classmethod
+    def get_config_opts(cls) -> list[Any]:
+        return []
+
+    def pre_execute(self) -> None:
+        """Nothing: the service knows the cluster, so no data model of Watcher is needed."""
+
+    def do_execute(self, audit: Any = None) -> None:
+        """Ask the service for a plan, and add its moves to the solution.
+
+        Raises:
+            NoRoom: the service refused; the audit shows the text.
+        """
+        try:
+            self._plan(connected(self.osc))
+        except Refused as refusal:
+            if audit is not None:
+                audit.status_message = brief(str(refusal))
+            raise NoRoom(str(refusal)) from refusal
+
+    def _plan(self, rest: Rest) -> None:
+        raise NotImplementedError
+
+    def post_execute(self) -> None:
+        """Give the figures of the plan."""
+        self.solution.set_efficacy_indicators(**self._figures)
+
+
+class MakeRoom(_Strategy):
+    """Moves tenants that consent, so that a request fits which is refused now."""
+
+    figures = ("hosts_fitting", "tenants_moved", "hosts_moved", "moves_cost")
 
     @classmethod
     def get_name(cls) -> str:
@@ -57,16 +96,8 @@ class MakeRoom(base.BaseStrategy):
         return "Make room by moving tenants with their links"
 
     @classmethod
-    def get_translatable_display_name(cls) -> str:
-        return cls.get_display_name()
-
-    @classmethod
     def get_goal_name(cls) -> str:
         return GOAL
-
-    @classmethod
-    def get_config_opts(cls) -> list[Any]:
-        return []
 
     @classmethod
     def get_schema(cls) -> Mapping[str, Any]:
@@ -106,29 +137,15 @@ class MakeRoom(base.BaseStrategy):
             "additionalProperties": False,
         }
 
-    def pre_execute(self) -> None:
-        """Nothing: the service knows the cluster, so no data model of Watcher is needed."""
-
-    def do_execute(self, audit: Any = None) -> None:
-        """Ask the service for a plan, and add its moves to the solution.
-
-        Raises:
-            NoRoom: the service refused; the audit shows the text.
-        """
-        rest = connected(self.osc)
+    def _plan(self, rest: Rest) -> None:
         given = self.input_parameters
         request = {name: given[name] for name in WISHES if name in given}
-        try:
-            fabric = rest.fabric(given.get("fabric"))
-            plan = rest.call("POST", f"{fabric}/make-room", body={**request, "dry_run": True})
-            for number, move in enumerate(plan["moves"]):
-                old = placement(rest.get(f"/v1/allocations/{move['allocation']}"))
-                left = {**request, "moves": len(plan["moves"]) - number}
-                self._add(move, old, fabric, left)
-        except Refused as refusal:
-            if audit is not None:
-                audit.status_message = brief(str(refusal))
-            raise NoRoom(str(refusal)) from refusal
+        fabric = rest.fabric(given.get("fabric"))
+        plan = rest.call("POST", f"{fabric}/make-room", body={**request, "dry_run": True})
+        for number, move in enumerate(plan["moves"]):
+            old = placement(rest.get(f"/v1/allocations/{move['allocation']}"))
+            left = {**request, "moves": len(plan["moves"]) - number}
+            self._add(move, old, fabric, left)
         self._figures = {
             "hosts_fitting": plan["hosts"],
             "tenants_moved": len(plan["moves"]),
@@ -150,19 +167,14 @@ class MakeRoom(base.BaseStrategy):
         for step in STEPS:
             self.solution.add_action(step, dict(about), resource_id=move["allocation"])
 
-    def post_execute(self) -> None:
-        """Give the figures of the plan."""
-        self.solution.set_efficacy_indicators(**self._figures)
 
-
-class Consolidate(base.BaseStrategy):
+class Consolidate(_Strategy):
     """Moves virtual machines of tenants that consent, so that shared hosts are empty."""
 
-    def __init__(self, config: Any, osc: Any = None) -> None:
-        super().__init__(config, osc)
-        self.planner = PLANNER
-        names = ("hosts_emptied", "leaves_emptied", "tenants_moved", "machines_moved", "moves_cost")
-        self._figures = dict.fromkeys(names, 0)
+    figures = (
+        *("hosts_emptied", "leaves_emptied", "tenants_moved", "machines_moved"),
+        "moves_cost",
+    )
 
     @classmethod
     def get_name(cls) -> str:
@@ -173,16 +185,8 @@ class Consolidate(base.BaseStrategy):
         return "Empty shared hosts by few migrations"
 
     @classmethod
-    def get_translatable_display_name(cls) -> str:
-        return cls.get_display_name()
-
-    @classmethod
     def get_goal_name(cls) -> str:
         return EMPTY
-
-    @classmethod
-    def get_config_opts(cls) -> list[Any]:
-        return []
 
     @classmethod
     def get_schema(cls) -> Mapping[str, Any]:
@@ -225,39 +229,25 @@ class Consolidate(base.BaseStrategy):
             "additionalProperties": False,
         }
 
-    def pre_execute(self) -> None:
-        """Nothing: the service knows the cluster, so no data model of Watcher is needed."""
-
-    def do_execute(self, audit: Any = None) -> None:
-        """Ask the service for a plan, and add its moves to the solution.
-
-        Raises:
-            NoRoom: the service refused; the audit shows the text.
-        """
-        rest = connected(self.osc)
+    def _plan(self, rest: Rest) -> None:
         given = self.input_parameters
         request = {name: given[name] for name in LIMITS if name in given}
-        try:
-            fabric = rest.fabric(given.get("fabric"))
-            plan = rest.call("POST", f"{fabric}/consolidate", body={**request, "dry_run": True})
-            moves = {move["allocation"]: move["unit_moves"] for move in plan["moves"]}
-            for move in plan["moves"]:
-                units = units_of(rest.get(f"/v1/allocations/{move['allocation']}"))
-                about = {
-                    "resource_name": move["name"],
-                    "joining": move["joining"],
-                    "leaving": move["leaving"],
-                    "old_slots": slots_digest(units),
-                    "new_slots": slots_digest(moved(units, move["unit_moves"])),
-                    "moves": moves,
-                    "fabric": plan["fabric"],
-                    "request": request,
-                }
-                self.solution.add_action("laas_move_slots", about, resource_id=move["allocation"])
-        except Refused as refusal:
-            if audit is not None:
-                audit.status_message = brief(str(refusal))
-            raise NoRoom(str(refusal)) from refusal
+        fabric = rest.fabric(given.get("fabric"))
+        plan = rest.call("POST", f"{fabric}/consolidate", body={**request, "dry_run": True})
+        moves = {move["allocation"]: move["unit_moves"] for move in plan["moves"]}
+        for move in plan["moves"]:
+            units = units_of(rest.get(f"/v1/allocations/{move['allocation']}"))
+            about = {
+                "resource_name": move["name"],
+                "joining": move["joining"],
+                "leaving": move["leaving"],
+                "old_slots": slots_digest(units),
+                "new_slots": slots_digest(moved(units, move["unit_moves"])),
+                "moves": moves,
+                "fabric": plan["fabric"],
+                "request": request,
+            }
+            self.solution.add_action("laas_move_slots", about, resource_id=move["allocation"])
         self._figures = {
             "hosts_emptied": len(plan["hosts"]),
             "leaves_emptied": len(plan["leaves"]),
@@ -265,7 +255,3 @@ class Consolidate(base.BaseStrategy):
             "machines_moved": plan["moved_units"],
             "moves_cost": plan["cost"],
         }
-
-    def post_execute(self) -> None:
-        """Give the figures of the plan."""
-        self.solution.set_efficacy_indicators(**self._figures)
