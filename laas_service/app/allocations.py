@@ -789,7 +789,8 @@ class Allocations:
         """
         if request.slots is not None:
             ledger, _ = self._store.ledger(request.fabric)
-            possible = self._queue.hopeless(request, ledger) is None
+            empty = ledger.ledger(request.parent).unowned()
+            possible = self._slots.fits(empty, request.slots)
             return replace(refusal, fits_when_empty=possible)
         policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
         ledger = self._store.ledger(request.fabric)[0].ledger(request.parent)

@@ -71,6 +71,10 @@ class _Search:
         link, _ = self.blocked.most_common(1)[0]
         return Refused(f"{self.site.routes.name(link)} has no room for the demands", proven)
 
+    def bounds(self) -> tuple[int, int]:
+        """Nothing is known."""
+        return 0, self.size
+
     def fits(self, at: Places) -> bool:
         """Whether all links take these units beside other clusters."""
         if not at:

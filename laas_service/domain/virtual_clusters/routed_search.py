@@ -87,6 +87,9 @@ class Search(Protocol):
     def answer(self) -> Placed | Refused:
         """The cheapest plan found."""
 
+    def bounds(self) -> tuple[int, int]:
+        """How many of the first units fit at least, and at most, as far as few steps can tell."""
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
@@ -131,7 +134,8 @@ class Engine:
         fits also fits with fewer units, so with ``budget`` None this is exact. All sizes that are
         tried share the budget.
         """
-        low, high, effort = 0, len(cluster.demands), Effort(budget, self.visits)
+        effort = Effort(budget, self.visits)
+        low, high = self.search(site, cluster, effort).bounds()
         while low < high:
             size = (low + high + 1) // 2
             part = Cluster(cluster.id, cluster.demands[:size])
@@ -156,7 +160,7 @@ class _Search:
     """The search for one request; slots and links of the cluster itself count as free."""
 
     def __init__(self, site: RoutedSite, cluster: Cluster, effort: Effort) -> None:
-        self.routes, self.tree, self.cluster = site.routes, site.tree, cluster
+        self.site, self.routes, self.tree, self.cluster = site, site.routes, site.tree, cluster
         self.size, self.effort = len(cluster.demands), effort
         self.most = site.most(cluster)
         held = site.clusters.get(cluster.id)
@@ -193,6 +197,28 @@ class _Search:
                     return self._placed(best, proven=True)
         best, proven = self._of_all(best, least)
         return self._placed(best, proven=proven) if best else self._refused(proven=proven)
+
+    def bounds(self) -> tuple[int, int]:
+        """Of the units that a greedy filling placed, and of those that fit summed uplinks."""
+        low, high, offer = 0, self.size, self._offer(np.add)
+        for start in self._starts():
+            counts = self._filling(start)
+            size = sum(counts.values())
+            if size > low and self._part(size).fits(counts):
+                low = size
+        least = low
+        while least < high:
+            size = (least + high + 1) // 2
+            if kraken.cheapest(offer, self._part(size).cluster) is not None:
+                least = size
+            else:
+                high = size - 1
+        return low, high
+
+    def _part(self, size: int) -> "_Search":
+        """The search for the first units alone."""
+        part = Cluster(self.cluster.id, self.cluster.demands[:size])
+        return _Search(self.site, part, self.effort)
 
     def _placed(self, counts: Counts, *, proven: bool) -> Placed:
         plan = planned(self.tree, self.cluster, self.previous, counts)

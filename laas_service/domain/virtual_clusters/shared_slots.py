@@ -31,7 +31,13 @@ from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Link
 from laas_service.domain.virtual_clusters.plan import Move, Plan
 from laas_service.domain.virtual_clusters.routed_mixed import MIXED
-from laas_service.domain.virtual_clusters.routed_search import ALIKE, BUDGET, Engine, Refused
+from laas_service.domain.virtual_clusters.routed_search import (
+    ALIKE,
+    BUDGET,
+    Engine,
+    Placed,
+    Refused,
+)
 from laas_service.domain.virtual_clusters.routed_site import Held, LinkLoad, Promised, RoutedSite
 from laas_service.domain.virtual_clusters.routes import Routes
 from laas_service.domain.virtual_clusters.site import GRAIN, Cluster, Demand, Embedding
@@ -142,6 +148,12 @@ class SharedSlots:
         """
         with self._site(fabric) as site:
             return site.at_risk(site.risk if risk is None else risk)
+
+    def fits(self, fabric: LedgerView, demand: SlotDemand) -> bool:
+        """Whether a place is found for a new allocation. Raises: NotFound, as ``propose``."""
+        with self._site(fabric) as site:
+            answer = _engine(alike=demand.alike).embed(site, _cluster("", demand))
+        return isinstance(answer, Placed)
 
     def largest(self, fabric: LedgerView, demand: SlotDemand) -> int:
         """The most slots with this demand for which a place is found; 0 if there is none.
