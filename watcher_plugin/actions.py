@@ -57,6 +57,9 @@ class MoveFailed(exception.WatcherException):
         super().__init__(brief(text))
 
 
+DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+
+
 class MoveAction(base.BaseAction):
     """One step of the move of an allocation.
 
@@ -71,6 +74,11 @@ class MoveAction(base.BaseAction):
     """Stages of the move in which the step is complete."""
     awaits: ClassVar[tuple[Stage, ...]]
     """Stages of the move in which the step is not complete, and may become so."""
+    own: ClassVar[Mapping[str, Any]] = {
+        "old_placement": DIGEST,
+        "request": {"type": "object", "required": ["hosts", "moves"]},
+    }
+    """JSON schema of the parameters that other kinds of moves do not have."""
     planned_by: ClassVar[str] = "make-room"
     """The end of the path that plans are asked of."""
 
@@ -87,9 +95,8 @@ class MoveAction(base.BaseAction):
             "resource_name": {"type": "string"},
             "joining": hosts,
             "leaving": hosts,
-            "old_placement": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
             "fabric": {"type": "string", "minLength": 1},
-            "request": {"type": "object", "required": ["hosts", "moves"]},
+            **self.own,
         }
         return {
             "type": "object",
@@ -346,27 +353,12 @@ class MoveSlots(MoveAction):
     awaits = (Stage.ANNOUNCED, Stage.EMPTYING)
     planned_by = "consolidate"
 
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """JSON schema of the parameters."""
-        hosts = {"type": "array", "items": {"type": "string"}}
-        properties = {
-            "resource_id": {"type": "string", "minLength": 1},
-            "resource_name": {"type": "string"},
-            "joining": hosts,
-            "leaving": hosts,
-            "old_slots": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-            "new_slots": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-            "moves": {"type": "object"},
-            "fabric": {"type": "string", "minLength": 1},
-            "request": {"type": "object"},
-        }
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
+    own = {
+        "old_slots": DIGEST,
+        "new_slots": DIGEST,
+        "moves": {"type": "object"},
+        "request": {"type": "object"},
+    }
 
     @property
     def _move(self) -> SlotMove:

@@ -9,6 +9,7 @@ its own, in order; ``laas_move_slots`` for each whose virtual machines move to o
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -35,6 +36,25 @@ LIMITS = ("parent", "moves", "moves_per_host", "max_cost", "override")
 """Parameters of an audit about shared hosts that go to the service as they are."""
 
 
+COMMON: Mapping[str, Any] = {
+    "fabric": {
+        "description": "The fabric; not needed if there is only one.",
+        "type": "string",
+    },
+    "max_cost": {
+        "description": "Tenants with a higher move_cost stay.",
+        "type": "number",
+        "minimum": 0,
+    },
+    "override": {
+        "description": "Move tenants that do not consent, too.",
+        "type": "boolean",
+        "default": False,
+    },
+}
+"""Parameters of both audits."""
+
+
 class NoRoom(exception.WatcherException):
     """The service has no plan; the text says why."""
 
@@ -42,13 +62,13 @@ class NoRoom(exception.WatcherException):
 class _Strategy(base.BaseStrategy):
     """A strategy whose plans the service makes."""
 
+    figures: ClassVar[tuple[str, ...]]
+    """Names of the indicators of the goal."""
+
     def __init__(self, config: Any, osc: Any = None) -> None:
         super().__init__(config, osc)
         self.planner = PLANNER
         self._figures = dict.fromkeys(self.figures, 0)
-
-    figures: ClassVar[tuple[str, ...]]
-    """Names of the indicators of the goal."""
 
     @classmethod
     def get_translatable_display_name(cls) -> str:
@@ -74,8 +94,9 @@ class _Strategy(base.BaseStrategy):
                 audit.status_message = brief(str(refusal))
             raise NoRoom(str(refusal)) from refusal
 
+    @abstractmethod
     def _plan(self, rest: Rest) -> None:
-        raise NotImplementedError
+        """Ask for the plan, add its moves to the solution, and note its figures."""
 
     def post_execute(self) -> None:
         """Give the figures of the plan."""
@@ -109,10 +130,6 @@ class MakeRoom(_Strategy):
                     "type": "integer",
                     "minimum": 1,
                 },
-                "fabric": {
-                    "description": "The fabric; not needed if there is only one.",
-                    "type": "string",
-                },
                 "policy": {"description": "The policy of the request.", "type": "string"},
                 "constraints": {"description": "Constraints of the request.", "type": "object"},
                 "moves": {
@@ -122,16 +139,7 @@ class MakeRoom(_Strategy):
                     "maximum": 4,
                     "default": 1,
                 },
-                "max_cost": {
-                    "description": "Tenants with a higher move_cost stay.",
-                    "type": "number",
-                    "minimum": 0,
-                },
-                "override": {
-                    "description": "Move tenants that do not consent, too.",
-                    "type": "boolean",
-                    "default": False,
-                },
+                **COMMON,
             },
             "required": ["hosts"],
             "additionalProperties": False,
@@ -171,10 +179,7 @@ class MakeRoom(_Strategy):
 class Consolidate(_Strategy):
     """Moves virtual machines of tenants that consent, so that shared hosts are empty."""
 
-    figures = (
-        *("hosts_emptied", "leaves_emptied", "tenants_moved", "machines_moved"),
-        "moves_cost",
-    )
+    figures = ("hosts_emptied", "leaves_emptied", "tenants_moved", "machines_moved", "moves_cost")
 
     @classmethod
     def get_name(cls) -> str:
@@ -193,10 +198,6 @@ class Consolidate(_Strategy):
         """The parameters of an audit, as in ``POST /v1/fabrics/{id}/consolidate``."""
         return {
             "properties": {
-                "fabric": {
-                    "description": "The fabric; not needed if there is only one.",
-                    "type": "string",
-                },
                 "parent": {
                     "description": "The allocation that shares its hosts; default: the only one.",
                     "type": "string",
@@ -215,16 +216,7 @@ class Consolidate(_Strategy):
                     "maximum": 64,
                     "default": 4,
                 },
-                "max_cost": {
-                    "description": "Tenants with a higher move_cost stay.",
-                    "type": "number",
-                    "minimum": 0,
-                },
-                "override": {
-                    "description": "Move tenants that do not consent, too.",
-                    "type": "boolean",
-                    "default": False,
-                },
+                **COMMON,
             },
             "additionalProperties": False,
         }

@@ -472,6 +472,13 @@ class NewHosts(Body):
     ] = False
 
 
+MaxCost = Annotated[MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")]
+Override = Annotated[
+    bool, Field(description="Tenants that do not consent move, too; their notice is given.")
+]
+DryPlan = Annotated[bool, Field(description="Answer the plan, and tell nobody.")]
+
+
 class NewEvacuation(Body):
     """Hosts to drain, or a leaf, and what their tenants have to accept."""
 
@@ -482,13 +489,8 @@ class NewEvacuation(Body):
     switch: Annotated[
         Reference | None, Field(description="A leaf whose hosts are drained: its name or GUID.")
     ] = None
-    max_cost: Annotated[
-        MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")
-    ] = None
-    override: Annotated[
-        bool,
-        Field(description="Tenants that do not consent move, too; their notice is given."),
-    ] = False
+    max_cost: MaxCost = None
+    override: Override = False
     dry_run: Annotated[bool, Field(description="Answer the plan; drain and tell nothing.")] = False
 
 
@@ -499,26 +501,18 @@ class NewRoom(Body):
     policy: Annotated[Policy | None, Field(description="Default: the service's.")] = None
     constraints: Constraints | None = None
     moves: Annotated[int, Field(ge=0, le=MOST_MOVES, description="The most tenants that move.")] = 1
-    max_cost: Annotated[
-        MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")
-    ] = None
-    override: Annotated[
-        bool, Field(description="Tenants that do not consent move, too; their notice is given.")
-    ] = False
-    dry_run: Annotated[bool, Field(description="Answer the plan, and tell nobody.")] = False
+    max_cost: MaxCost = None
+    override: Override = False
+    dry_run: DryPlan = False
 
 
 class NewSleep(Body):
     """What may move so that switches can sleep."""
 
     moves: Annotated[int, Field(ge=0, le=MOST_MOVES, description="The most tenants that move.")] = 1
-    max_cost: Annotated[
-        MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")
-    ] = None
-    override: Annotated[
-        bool, Field(description="Tenants that do not consent move, too; their notice is given.")
-    ] = False
-    dry_run: Annotated[bool, Field(description="Answer the plan, and tell nobody.")] = False
+    max_cost: MaxCost = None
+    override: Override = False
+    dry_run: DryPlan = False
 
 
 class NewConsolidation(Body):
@@ -540,13 +534,9 @@ class NewConsolidation(Body):
             description="A host that costs more moves of virtual machines is left alone.",
         ),
     ] = 4.0
-    max_cost: Annotated[
-        MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")
-    ] = None
-    override: Annotated[
-        bool, Field(description="Tenants that do not consent move, too; their notice is given.")
-    ] = False
-    dry_run: Annotated[bool, Field(description="Answer the plan, and tell nobody.")] = False
+    max_cost: MaxCost = None
+    override: Override = False
+    dry_run: DryPlan = False
 
 
 class HostChange(Body):
