@@ -13,14 +13,18 @@ import fcntl
 import io
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from laas_service.adapters import slurm
 from laas_service.domain.errors import InvalidFile, Unavailable
+
+PATIENCE, POLL = 30.0, 0.01
+"""Seconds to wait for the lock of the directory, which is kept for a step; between two tries."""
 
 SPARE_LINES = 1000
 """The journal is written anew once it has so many lines more than twice those it needs."""
@@ -123,10 +127,26 @@ class Step:
         )
 
 
+def _wait_for(lock: IO[str]) -> None:
+    """Lock the file. Raises: Unavailable, if others keep it; a process may be stopped with it."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() >= until:
+                raise Unavailable(
+                    f"another process has held {lock.name} for {PATIENCE:g} s, and is perhaps "
+                    "stopped: look for it with lslocks, and let it go on or kill it"
+                ) from error
+        time.sleep(POLL)
+
+
 class Journal:
     """Reads and extends the journal of a directory; several processes may do so in turn.
 
-    Errors of all methods: ``Unavailable`` when the directory cannot be read or written,
+    Errors of all methods: ``Unavailable`` when the directory cannot be read or written, or another
+    process does not give its lock back within ``PATIENCE``,
     ``InvalidFile`` when a line is damaged.
     """
 
@@ -145,7 +165,7 @@ class Journal:
             for name in ("answers", "commands", "nodes"):
                 (self._directory / name).mkdir(parents=True, exist_ok=True)
             with open(self._directory / ".lock", "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                _wait_for(lock)
                 self._follow()
                 self._complete()
                 yield self._state

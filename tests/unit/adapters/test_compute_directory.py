@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -13,9 +14,11 @@ from dataclasses import replace
 
 import pytest
 
+from laas_service.adapters import compute_journal
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.app.ports.compute import Handover, MoveProgress, MoveStage, ServerMoves
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
+from tests.waiting import eventually
 
 BLUE = Handover("blue-1", "p" * 32, ("n2", "n1"))
 SMALLER = Handover("blue-1", "p" * 32, ("n1", "n3"))
@@ -532,3 +535,28 @@ def test_callers_at_the_same_time_lose_nothing(path, openstack):
         thread.join()
     assert set(DirectoryCompute(path).handed_over()) == {f"t{i}" for i in range(8)}
     assert set(openstack.aggregates(path)) == {f"laas-t{i}" for i in range(8)}
+
+
+def test_a_process_that_keeps_the_lock_is_told_and_blocks_nobody_for_ever(tmp_path, monkeypatch):
+    """It may be stopped; once it goes on, or has ended, the same step is taken."""
+    monkeypatch.setattr(compute_journal, "PATIENCE", 0.05)
+    compute = DirectoryCompute(tmp_path)
+    compute.hand_over(BLUE)
+    stopped = subprocess.Popen(["flock", str(tmp_path / ".lock"), "cat"], stdin=subprocess.PIPE)
+    try:
+        eventually(lambda: held(tmp_path / ".lock"), "another process has the lock")
+        with pytest.raises(Unavailable, match=r"another process has held \S*/\.lock .* lslocks"):
+            compute.hand_over(SMALLER)
+    finally:
+        stopped.communicate()
+    compute.hand_over(SMALLER)
+    assert compute.handed_over()["blue-1"] == SMALLER
+
+
+def held(path):
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
