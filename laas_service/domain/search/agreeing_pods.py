@@ -6,21 +6,20 @@ The full leaves of a pod share some uplinks. Of all sets of so many leaves of a 
 largest sets of shared uplinks matter (``PodLeaves.shared``), mostly a few. Each is a *node*. The
 full pods of a placement are nodes of different pods whose sets of uplinks have enough in common,
 above which the pods have enough spine uplinks in common. A remainder pod agrees with them. A shape
-without such pods has no placement. Others may have none either: uplinks of a bundle are not looked
-at one at a time, and a remainder leaf may be one of the full leaves of its pod.
+without such pods has no placement. On a full tree the others have one; where the uplinks of
+parallel cables or of several rails differ, they may have none.
 
-What an earlier search ruled out has pods that agree only on something that has become free since.
-So a later search looks at what is new. Most shapes are ruled out because few pods share that;
-for the others, ``SharedSpines`` looks for pods that agree.
+For most shapes there are not even full pods that agree. So these are looked for first, and how
+many agree at most is remembered for each number of hosts on a leaf and of leaves (``Most``). Where
+something becomes free in k pods, at most k more agree. So many searches later, whatever the number
+of hosts of the request, are spared. Of the others, half are ruled out by spine uplinks that too few
+pods have, each looked at by itself; for the rest ``SharedSpines`` looks for pods that agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from itertools import chain
-from operator import or_
 from typing import NamedTuple
 
 from laas_service.domain.allocation import Shape
@@ -28,9 +27,9 @@ from laas_service.domain.ledger import LedgerView
 from laas_service.domain.search.bicliques import bit_counts, counted_at_least
 from laas_service.domain.search.budget import SearchBudget
 from laas_service.domain.search.carried_uplinks import CarriedUplinks
+from laas_service.domain.search.column_by_column import Node
 from laas_service.domain.search.pod_leaves import PodLeaves
 from laas_service.domain.search.shared_spines import (
-    Node,
     NodesOfPods,
     OutOfWork,
     Remainder,
@@ -39,276 +38,260 @@ from laas_service.domain.search.shared_spines import (
 )
 
 MOST_REMEMBERED = 512
-"""The most shapes that are remembered as ruled out, and the most lists of nodes that are kept."""
+"""The most shapes that are remembered as ruled out because of their remainder."""
 
 
 class AgreeingPods:
     """The search for nodes that agree, for the requests of one search."""
 
     def __init__(self, fabric: LedgerView, pods: Sequence[PodLeaves], budget: SearchBudget) -> None:
-        self._now = Seen(tuple(pods), tuple(fabric.free_lanes))
         self._topology = fabric.topology
         self._widest = max(column.bundle.bit_count() for column in fabric.topology.columns)
         self._budget = budget
         self._carried = fabric.reader_cache(CarriedUplinks)
         self._misfits = fabric.reader_cache(AgreementMisfits)
-        self._changed: dict[int, list[int]] = {}
+        self._now = self._misfits.now(tuple(pods), tuple(fabric.free_lanes))
         self._newer: dict[int, list[int]] = {}
-        self._digits: list[int] = []
-        self._shared: dict[int, int] = {}
+        self._agreed: dict[tuple[int, int], tuple[int, int]] = {}
+        self._with_room: dict[int, _WithRoom] = {}
 
-    def uplinks(
-        self, enough: Callable[[int], bool], width: int, shape: Shape, rest: int = 0
-    ) -> int | None:
+    def uplinks(self, shape: Shape, work: int, rest: int = 0) -> int | None:
         """Uplinks that the leaves of some pods share for this shape; 0 if there are no such pods.
 
-        Each full leaf needs ``width`` uplinks in each plane, which ``enough`` tests. The
-        remainder pod has a leaf of ``rest`` hosts if that is not 0. None if the budget is used up.
+        The remainder pod has a leaf of ``rest`` hosts if that is not 0. None if that takes more
+        than ``work`` units of the budget.
         """
-        key = shape.hosts, shape.pods, shape.leaves, shape.remainder_leaves, rest
-        seen = self._misfits.known.get(key)
-        if seen is not None and not self._newer_than(seen):
+        hosts, leaves, pods, more = shape.hosts, shape.leaves, shape.pods, shape.remainder_leaves
+        if pods > self._most(hosts, leaves):
             return 0
+        key = hosts, pods, leaves, more, rest
+        refused = self._misfits.with_remainder.get(key)
+        if refused is not None and not self._newer_than(refused):
+            return 0
+        found = 0
         try:
-            found = self._search(enough, width, shape, rest, seen)
+            with self._budget.attempt(work, of_search=True):
+                if refused is None:
+                    found = self._in_full_pods(hosts, leaves, pods)
+                if (more or rest) and (found or refused is not None):
+                    found = self._with_remainder(shape, rest)
+                    if not found:
+                        self._misfits.remember(key, self._now.event)
         except OutOfWork:
             return None
-        if not found:
-            self._misfits.remember(key, self._now)
         return found
 
-    def _newer_than(self, seen: Seen) -> list[int]:
-        """The pods that have something free that they had not."""
-        key = id(seen)
-        if key not in self._newer:
-            self._newer[key] = self._now.newer_than(seen)
-        return self._newer[key]
+    def _most(self, leaf_hosts: int, leaves: int) -> int:
+        """How many pods have nodes of so many leaves that agree, at most."""
+        known = self._misfits.most.get((leaf_hosts, leaves))
+        if known is None:
+            return len(self._now.pods)
+        return known.pods + len(self._newer_with(known.event, leaf_hosts, leaves))
 
-    def _search(
-        self,
-        enough: Callable[[int], bool],
-        width: int,
-        shape: Shape,
-        rest: int,
-        seen: Seen | None,
-    ) -> int:
-        """``uplinks``; given what an earlier search saw, of nodes that use what is new since."""
-        topology, leaf_hosts = self._topology, shape.hosts
-        if not self._budget.spend(topology.pods // 4):
-            raise OutOfWork
-        full = self._carried.of(topology, shape.leaves)
-        wanted = Wanted(enough, width * topology.planes, self._columns(width), shape.pods, full)
-        new = None
-        if seen is not None:
-            new = self._new(seen, leaf_hosts, width, shape.leaves)
-            if shape.remainder_leaves or rest:
-                for pod, lanes in self._new_in_remainder(seen, width, shape, rest):
-                    new[pod] = new.get(pod, 0) | lanes
-            shared = self._shared_by(shape.pods)
-            some = reduce(or_, new.values(), 0) & shared
-            roomy = [
-                lanes
-                for pod, lanes in zip(self._now.pods, self._now.lanes, strict=True)
-                if some & lanes and pod.counts[leaf_hosts] >= shape.leaves
+    def _newer_with(self, event: int, leaf_hosts: int, leaves: int) -> list[int]:
+        """The pods with so many leaves in which something has become free since."""
+        pods = self._now.pods
+        return [n for n in self._newer_than(event) if pods[n].counts[leaf_hosts] >= leaves]
+
+    def _newer_than(self, event: int) -> list[int]:
+        """The pods in which something has become free since."""
+        if event not in self._newer:
+            self._newer[event] = [
+                number for number, freed in enumerate(self._now.freed) if freed > event
             ]
-            if len(roomy) < shape.pods:
-                return 0
-            shared &= counted_at_least(shape.pods, bit_counts(roomy))
-            if not shared & some or full.marked(shared).bit_count() < wanted.columns:
-                return 0
-        nodes = self._nodes_of(leaf_hosts, enough, width, shape.leaves)
-        if new is not None:
-            all_lanes = self._now.lanes
-            nodes = [node for node in nodes if some & all_lanes[node[0]]]
-        if len(nodes) < shape.pods:
+        return self._newer[event]
+
+    def _in_full_pods(self, leaf_hosts: int, leaves: int, pods: int) -> int:
+        """Uplinks that so many pods share, without a remainder; 0 if there are no such pods."""
+        of_leaves = leaf_hosts, leaves
+        agreed = self._agreed.get(of_leaves)
+        if agreed is not None and agreed[0] >= pods:
+            return agreed[1]
+        found = self._search_full_pods(leaf_hosts, leaves, pods)
+        if found:
+            self._agreed[of_leaves] = pods, found
+        else:
+            self._misfits.most[of_leaves] = Most(pods - 1, self._now.event)
+        return found
+
+    def _search_full_pods(self, leaf_hosts: int, leaves: int, pods: int) -> int:
+        """``_in_full_pods``, where that is not known."""
+        if not self._budget.spend(self._topology.pods // 4):
+            raise OutOfWork
+        wanted = self._wanted(leaf_hosts, leaves, pods)
+        if not self._may_agree(leaf_hosts, leaves, wanted):
             return 0
-        nodes = self._kernel(nodes, wanted)
-        if not nodes:
+        nodes = self._nodes_of(leaf_hosts, leaves)
+        if len(nodes) < pods:
             return 0
-        remainder = None
-        if shape.remainder_leaves or rest:
-            remainder = self._remainder(enough, width, shape, rest)
-            if not remainder.pods:
-                return 0
-        spines = SharedSpines(wanted, self._now.lanes, remainder, self._budget, new)
-        return spines.uplinks(nodes)
+        new, least_new = frozenset[int](), 0
+        known = self._misfits.most.get((leaf_hosts, leaves))
+        if known is not None and known.pods < pods:
+            new = frozenset(self._newer_with(known.event, leaf_hosts, leaves))
+            least_new = pods - known.pods
+        return SharedSpines(wanted, None, self._budget, new, least_new).uplinks(nodes)
+
+    def _with_remainder(self, shape: Shape, rest: int) -> int:
+        """Uplinks that the full pods and a remainder pod share; 0 if there are no such pods."""
+        wanted = self._wanted(shape.hosts, shape.leaves, shape.pods)
+        remainder = self._remainder(shape, rest)
+        if not remainder.pods:
+            return 0
+        nodes = self._nodes_of(shape.hosts, shape.leaves)
+        return SharedSpines(wanted, remainder, self._budget).uplinks(nodes)
+
+    def _wanted(self, leaf_hosts: int, leaves: int, pods: int) -> Wanted:
+        topology, width = self._topology, self._width(leaf_hosts)
+        full = self._carried.of(topology, leaves)
+        return Wanted(self._enough(width), self._columns(width), pods, full)
+
+    def _width(self, leaf_hosts: int) -> int:
+        """The uplinks that so many hosts on a leaf need in each plane."""
+        return -(-leaf_hosts // self._topology.taper[0])
 
     def _columns(self, width: int) -> int:
         """To how many columns ``width`` uplinks in each plane lead at least."""
         return -(-width // self._widest) * self._topology.planes
 
-    def _remainder(
-        self, enough: Callable[[int], bool], width: int, shape: Shape, rest: int
-    ) -> Remainder:
-        """The pods that have the remainder's leaves, and a leaf of ``rest`` hosts if not 0."""
-        more, full, leaf = shape.remainder_leaves, None, None
-        if more:
-            nodes = self._nodes_of(shape.hosts, enough, width, more)
-            full = NodesOfPods(nodes, self._carried.of(self._topology, more), self._columns(width))
-        if rest:
-            width = -(-rest // self._topology.taper[0])
-            enough = self._enough(width)
-            nodes = self._nodes_of(rest, enough, width, 1)
-            carried = self._carried.of(self._topology, more + 1)
-            leaf = NodesOfPods(nodes, carried, self._columns(width))
-        return Remainder(full, leaf, enough, self._now.lanes)
-
-    def _new_in_remainder(
-        self, seen: Seen, width: int, shape: Shape, rest: int
-    ) -> Iterator[tuple[int, int]]:
-        """``_new`` of the nodes of the remainder pod."""
-        if shape.remainder_leaves:
-            yield from self._new(seen, shape.hosts, width, shape.remainder_leaves).items()
-        if rest:
-            width = -(-rest // self._topology.taper[0])
-            yield from self._new(seen, rest, width, 1).items()
-
     def _enough(self, width: int) -> Callable[[int], bool]:
         """A test whether a mask has ``width`` uplinks in each plane."""
         planes = self._topology.plane_fields
+        if len(planes) == 1:
+            return lambda uplinks: uplinks.bit_count() >= width
         return lambda uplinks: all((uplinks & plane).bit_count() >= width for plane in planes)
 
-    def _shared_by(self, pods: int) -> int:
-        """The spine uplinks that so many pods have free."""
-        if pods not in self._shared:
-            if not self._digits:
-                self._digits = bit_counts(self._now.lanes)
-            self._shared[pods] = counted_at_least(pods, self._digits)
-        return self._shared[pods]
+    def _may_agree(self, leaf_hosts: int, leaves: int, wanted: Wanted) -> bool:
+        """Whether pods with so many leaves have enough spine uplinks, each looked at by itself."""
+        room = self._with_room.get(leaves)
+        if room is None or room.least_hosts < leaf_hosts:
+            room = self._with_room[leaves] = _WithRoom(self._now.pods, self._now.lanes, leaves)
+        room.count(leaf_hosts)
+        if room.counted < wanted.pods:
+            return False
+        shared = counted_at_least(wanted.pods, room.digits)
+        return wanted.full.marked(shared).bit_count() >= wanted.columns
 
-    def _new(self, seen: Seen, leaf_hosts: int, width: int, leaves: int) -> dict[int, int]:
-        """By pod, the spine uplinks of which a node of so many leaves may be new since ``seen``.
+    def _remainder(self, shape: Shape, rest: int) -> Remainder:
+        """The pods that have the remainder's leaves, and a leaf of ``rest`` hosts if not 0.
 
-        Nodes that agree now and did not agree before all have one of them. They are new
-        themselves, or above uplinks that the leaves shared with no others before.
+        The leaf is none of the others exactly if one more leaf shares its uplinks.
         """
-        above = self._carried.of(self._topology, leaves).above
-        now, new = self._now, {}
-        for number in self._newer_than(seen):
-            pod, before = now.pods[number], seen.pods[number]
-            lanes = now.lanes[number] & ~seen.lanes[number]
-            if pod is not before and pod.counts[leaf_hosts] >= leaves:
-                known: Sequence[int] = ()
-                if before.counts[leaf_hosts] >= leaves:
-                    known = before.shared(leaf_hosts, width, leaves)
-                for mask in pod.shared(leaf_hosts, width, leaves):
-                    added = min((mask & ~other for other in known), key=int.bit_count, default=mask)
-                    if added:
-                        lanes |= now.lanes[number] & above(added)
-            if lanes:
-                new[number] = lanes
-        return new
+        more, full, leaf = shape.remainder_leaves, None, None
+        if more:
+            columns = self._columns(self._width(shape.hosts))
+            carried = self._carried.of(self._topology, more)
+            full = NodesOfPods(self._nodes_of(shape.hosts, more), carried, columns)
+        if rest:
+            columns = self._columns(self._width(rest))
+            carried = self._carried.of(self._topology, more + 1)
+            leaf = NodesOfPods(self._nodes_of(rest, more + 1), carried, columns)
+        return Remainder(full, leaf, self._enough(self._width(rest)), len(self._now.pods))
 
-    def _nodes_of(
-        self, leaf_hosts: int, enough: Callable[[int], bool], width: int, leaves: int
-    ) -> list[Node]:
+    def _nodes_of(self, leaf_hosts: int, leaves: int) -> list[Node]:
         """The nodes of so many leaves, with what the pod's own spines carry, pod by pod."""
-        key = leaf_hosts, leaves
-        known = self._misfits.nodes.get(key)
-        now = self._now
-        if known is not None and known.seen is now:
-            return known.listed
-        if known is None:
-            changed: Sequence[int] = range(len(now.pods))
-            by_pod: list[list[Node]] = [[] for _ in now.pods]
-        else:
-            changed = self._changed_since(known.seen)
-            by_pod = known.by_pod
-        if changed:
-            carried = self._carried.of(self._topology, leaves)
-            by_pod = by_pod.copy()
-            for number in changed:
-                by_pod[number] = []
-                pod = now.pods[number]
-                if pod.counts[leaf_hosts] < leaves:
-                    continue
-                usable = carried.by(now.lanes[number])
-                if enough(usable):
-                    masks = pod.shared(leaf_hosts, width, leaves)
-                    if any(mask & ~usable for mask in masks):
-                        masks = sorted({mask & usable for mask in masks})
-                    by_pod[number] = [(number, mask) for mask in masks if enough(mask)]
-            listed = list(chain.from_iterable(by_pod))
-        else:
-            assert known is not None
-            listed = known.listed
-        if len(self._misfits.nodes) >= MOST_REMEMBERED:
-            self._misfits.nodes.clear()
-        self._misfits.nodes[key] = _Nodes(now, by_pod, listed)
-        return listed
-
-    def _changed_since(self, seen: Seen) -> list[int]:
-        """The pods that differ from what they were."""
-        key = id(seen)
-        if key not in self._changed:
-            self._changed[key] = self._now.changed_since(seen)
-        return self._changed[key]
-
-    def _kernel(self, nodes: list[Node], wanted: Wanted) -> list[Node]:
-        """The nodes that have enough of the uplinks that nodes of enough pods have.
-
-        Above the uplinks are enough of the spine uplinks that so many pods have.
-        """
-        live, pods, wide, all_lanes = -1, wanted.pods, wanted.wide, self._now.lanes
-        while nodes:
-            by_pod: dict[int, int] = {}
-            for pod, mask in nodes:
-                by_pod[pod] = by_pod.get(pod, 0) | mask
-            if len(by_pod) < pods:
-                return []
-            kept = counted_at_least(pods, bit_counts(list(by_pod.values())))
-            if kept.bit_count() < wide:
-                return []
-            if pods > 2:
-                self._budget.spend(len(by_pod))
-                spines = counted_at_least(pods, bit_counts([all_lanes[pod] for pod in by_pod]))
-                kept &= wanted.full.by(spines)
-                if kept.bit_count() < wide:
-                    return []
-            if kept == live:
-                break
-            live, before = kept, len(nodes)
-            nodes = [(pod, m) for pod, mask in nodes if (m := mask & kept).bit_count() >= wide]
-            if len(nodes) == before:
-                break
+        width, nodes = self._width(leaf_hosts), list[Node]()
+        enough = self._enough(width)
+        for number, (pod, known) in enumerate(zip(self._now.pods, self._now.nodes, strict=True)):
+            count = pod.counts[leaf_hosts]
+            if count >= leaves:
+                in_pod = known.get((count, leaves))
+                if in_pod is None:
+                    in_pod = known[count, leaves] = self._in_pod(number, count, leaves)
+                narrowest, of_pod = in_pod
+                if narrowest < width:
+                    of_pod = [node for node in of_pod if enough(node[1])]
+                nodes += of_pod
         return nodes
 
+    def _in_pod(self, number: int, count: int, leaves: int) -> _InPod:
+        """The nodes of a pod, of so many of its ``count`` roomiest leaves."""
+        pod, lanes = self._now.pods[number], self._now.lanes[number]
+        carried = self._carried.of(self._topology, leaves)
+        usable = carried.by(lanes)
+        masks = dict.fromkeys([mask & usable for mask in pod.shared(count, leaves)])
+        narrowest = min(map(pod.fewest_in_a_plane, masks), default=0)
+        return narrowest, [(number, mask, lanes & carried.above(mask)) for mask in masks]
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """What a search saw free: the leaf groups and the spine uplinks of each pod."""
 
+class _WithRoom:
+    """How many of the pods with so many leaves have each spine uplink.
+
+    The pods whose leaves can have most hosts are counted first.
+    """
+
+    def __init__(self, pods: Sequence[PodLeaves], lanes: Sequence[int], leaves: int) -> None:
+        self._lanes = lanes
+        self._pods = sorted(
+            [
+                (pod.most_hosts(leaves), number)
+                for number, pod in enumerate(pods)
+                if pod.counts[1] >= leaves
+            ],
+            reverse=True,
+        )
+        self.least_hosts = 1 << 62
+        """Pods whose leaves can have so many hosts are counted."""
+        self.counted = 0
+        self.digits: list[int] = []
+        """As ``bicliques.bit_counts``."""
+
+    def count(self, leaf_hosts: int) -> None:
+        """Count the pods whose leaves can have so many hosts, no more than ``least_hosts``."""
+        first = last = self.counted
+        while last < len(self._pods) and self._pods[last][0] >= leaf_hosts:
+            last += 1
+        if last > first:
+            lanes = self._lanes
+            bit_counts([lanes[number] for _, number in self._pods[first:last]], self.digits)
+        self.least_hosts, self.counted = leaf_hosts, last
+
+
+_InPod = tuple[int, list[Node]]
+"""How many uplinks each of these nodes has in each plane, at least, and the nodes."""
+
+
+class History(NamedTuple):
+    """What was last seen free, and since when.
+
+    Searches see one state of the ledger after the other. A pod that has something free that it
+    had not at an earlier search has got that since then.
+    """
+
+    event: int
+    """Later ones have higher numbers."""
     pods: tuple[PodLeaves, ...]
     lanes: tuple[int, ...]
     """By pod, as ``LedgerView.free_lanes``."""
+    freed: tuple[int, ...]
+    """By pod, the event when hosts, uplinks or spine uplinks last became free."""
+    nodes: tuple[dict[tuple[int, int], _InPod], ...]
+    """The nodes of each pod as it is now, by leaves with room and leaves of a node."""
 
-    def newer_than(self, earlier: Seen) -> list[int]:
-        """The pods that have hosts, uplinks or spine uplinks free that they had not."""
-        return [
+    def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> History:
+        """With what is free now."""
+        changed = [
             number
-            for number, (pod, seen, lanes, seen_lanes) in enumerate(
-                zip(self.pods, earlier.pods, self.lanes, earlier.lanes, strict=True)
+            for number, (pod, before, here, here_before) in enumerate(
+                zip(pods, self.pods, lanes, self.lanes, strict=True)
             )
-            if lanes & ~seen_lanes or (pod is not seen and pod.has_more_than(seen))
+            if pod is not before or here != here_before
         ]
+        if not changed:
+            return self
+        event, freed, nodes = self.event + 1, list(self.freed), list(self.nodes)
+        for number in changed:
+            nodes[number] = {}
+            before = self.pods[number]
+            if lanes[number] & ~self.lanes[number] or pods[number].has_more_than(before):
+                freed[number] = event
+        return History(event, pods, lanes, tuple(freed), tuple(nodes))
 
-    def changed_since(self, earlier: Seen) -> list[int]:
-        """The pods that differ from what they were."""
-        return [
-            number
-            for number, (pod, seen, lanes, seen_lanes) in enumerate(
-                zip(self.pods, earlier.pods, self.lanes, earlier.lanes, strict=True)
-            )
-            if pod is not seen or lanes != seen_lanes
-        ]
 
+class Most(NamedTuple):
+    """So many pods agreed at most, at an event."""
 
-class _Nodes(NamedTuple):
-    """The nodes of one number of hosts on a leaf and of leaves."""
-
-    seen: Seen
-    by_pod: list[list[Node]]
-    listed: list[Node]
+    pods: int
+    event: int
 
 
 _Key = tuple[int, int, int, int, int]
@@ -318,22 +301,31 @@ remainder leaf (0: it may have none)."""
 
 @dataclass(slots=True)
 class AgreementMisfits:
-    """Shapes without pods that agree, with what was free; kept with a ledger (``reader_cache``).
+    """Nodes, and which do not agree, with the event when that was found; kept with a ledger.
 
-    As long as no pod has anything free that it had not, there are no such pods. Later they
-    contain a pod that has.
+    As long as no pod has anything free that it had not, there are no such pods. Threads may share
+    it: while they search, the ledger does not change.
     """
 
-    known: dict[_Key, Seen] = field(default_factory=dict, compare=False)
-    nodes: dict[tuple[int, int], _Nodes] = field(default_factory=dict, compare=False)
+    with_remainder: dict[_Key, int] = field(default_factory=dict, compare=False)
+    """Shapes whose full pods agree with no remainder pod."""
+    most: dict[tuple[int, int], Most] = field(default_factory=dict, compare=False)
     """By hosts on a leaf and leaves."""
+    _now: History | None = None
 
-    def remember(self, key: _Key, seen: Seen) -> None:
-        """A search proved that there are no pods for this shape."""
-        self.known.pop(key, None)
-        self.known[key] = seen  # last, so that the first one is the oldest
-        if len(self.known) > MOST_REMEMBERED:
-            del self.known[next(iter(self.known))]
+    def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> History:
+        """What is free now, and since when."""
+        if self._now is None:
+            self._now = History(0, pods, lanes, (0,) * len(pods), tuple([{} for _ in pods]))
+        self._now = self._now.now(pods, lanes)
+        return self._now
+
+    def remember(self, key: _Key, event: int) -> None:
+        """A search proved that there is no remainder pod for this shape."""
+        self.with_remainder.pop(key, None)
+        self.with_remainder[key] = event  # last, so that the first one is the oldest
+        if len(self.with_remainder) > MOST_REMEMBERED:
+            del self.with_remainder[next(iter(self.with_remainder))]
 
     def copy(self) -> AgreementMisfits:
-        return AgreementMisfits(dict(self.known), dict(self.nodes))
+        return AgreementMisfits(dict(self.with_remainder), dict(self.most), self._now)

@@ -201,12 +201,14 @@ def bits_of_at_least(count: int, masks: Sequence[int]) -> int:
     return counted_at_least(count, bit_counts(masks))
 
 
-def bit_counts(masks: Sequence[int]) -> list[int]:
+def bit_counts(masks: Sequence[int], digits: list[int] | None = None) -> list[int]:
     """How many of the masks have each bit, for all bit positions at once.
 
-    Digit i of the count at position b is bit b of item i.
+    Digit i of the count at position b is bit b of item i. ``digits``, if given, are the counts
+    of other masks, which are changed.
     """
-    digits: list[int] = []
+    if digits is None:
+        digits = []
     for carry in masks:
         for i, digit in enumerate(digits):
             digits[i], carry = digit ^ carry, digit & carry

@@ -3,18 +3,15 @@
 """The last step of a search: several pods, on leaves that are not full (least constrained).
 
 For each number of hosts on a leaf, the largest first, there are many shapes. Most are ruled
-out because no pods agree on uplinks and spines (``agreeing_pods``). Where pods agree, a short
-search among the leaves comes first, and then the uplinks on which they agree are tried. Where
-that is not known, most shapes are ruled out by the sets of uplinks that the leaves would share
-(``uplink_sets``): none passes. If some pass, a short search among the leaves tries only
-bicliques with one of these sets; where it drags on, the sets are tried one by one. Where there
-are too many sets to test, bounds come first: the number of leaves of a pod that may share enough
-uplinks is bounded by König's bound (``matching``), and pods with that many leaves need spines in
-common (``spine_bounds``). For the shapes that remain, the search tries every set of uplinks that
-enough leaves share.
-
-The answer is the first placement of the search among the leaves if that is short, else one on
-uplinks on which pods agree. What ruled out the other shapes does not matter.
+out because no pods agree on uplinks and spines (``agreeing_pods``). Where pods agree, the uplinks
+on which they agree are tried. Only where these do not suffice, or where it takes too long to find
+out whether pods agree, a search among the leaves follows. Then most shapes are ruled out by the
+sets of uplinks that the leaves would share (``uplink_sets``): none passes. If some pass, a short
+search among the leaves tries only bicliques with one of these sets; where it drags on, the sets
+are tried one by one. Where there are too many sets to test, bounds come first: the number of
+leaves of a pod that may share enough uplinks is bounded by König's bound (``matching``), and pods
+with that many leaves need spines in common (``spine_bounds``). For the shapes that remain, the
+search tries every set of uplinks that enough leaves share.
 """
 
 from collections.abc import Iterator, Sequence
@@ -140,6 +137,9 @@ class PartialLeaves:
         if not shapes:
             self._proved = True
             return
+        if agreeing:
+            with budget.attempt(WORK_ON_SETS, of_search=True):
+                yield from self._on_sets(leaf_hosts, agreeing)
         sets = None if agreeing else self._passing_sets(leaf_hosts, width, leaves, shapes)
         if sets is not None and not sets:
             self._proved = True
@@ -161,8 +161,6 @@ class PartialLeaves:
                 self._proved = True
                 return
         if agreeing:
-            with budget.attempt(WORK_ON_SETS, of_search=True):
-                yield from self._on_sets(leaf_hosts, agreeing)
             sets = self._passing_sets(leaf_hosts, width, leaves, shapes)
             if sets is not None and not sets:
                 self._proved = True
@@ -199,14 +197,12 @@ class PartialLeaves:
     ) -> tuple[Sequence[Shape], Sequence[PassingSet]]:
         """The shapes that ``AgreeingPods`` does not rule out, and uplinks for those it allows."""
         left, agreeing = [], []
-        budget, enough = self._search.budget, self._search.has_uplinks(width)
         for shape in shapes:
-            with budget.attempt(work, of_search=True):
-                uplinks = self._agreeing.uplinks(enough, width, shape)
-                if uplinks and shape.remainder_hosts:
-                    self._tried = True
-                    rest = self._agreeing.uplinks(enough, width, shape, shape.remainder_hosts)
-                    uplinks = uplinks if rest is None else rest
+            uplinks = self._agreeing.uplinks(shape, work)
+            if uplinks and shape.remainder_hosts:
+                self._tried = True
+                rest = self._agreeing.uplinks(shape, work, shape.remainder_hosts)
+                uplinks = uplinks if rest is None else rest
             if uplinks != 0:
                 left.append(shape)
             if uplinks:

@@ -54,9 +54,9 @@ class PodLeaves:
         self.by_free = list(by_free)
         self.uplinks = list(uplinks)
         self._planes = topology.plane_fields
-        taper, _ = topology.taper
+        self._taper = taper = topology.taper[0]
         self.capacities = [
-            (min(free, taper * self._fewest_in_a_plane(uplinks[local])), local)
+            (min(free, taper * self.fewest_in_a_plane(uplinks[local])), local)
             for free, groups in enumerate(by_free[1:], 1)
             for local in bits(groups)
         ]
@@ -67,10 +67,21 @@ class PodLeaves:
         self.counts = list(map(int.bit_count, self.with_room))
         self._bounds: dict[int, tuple[list[KonigBound], int]] = {}
         self._sure: dict[tuple[int, int], int] = {}
-        self._shared: dict[tuple[int, int, int], Sequence[int]] = {}
-        self._closed: dict[tuple[int, int], list[tuple[int, int]] | None] = {}
+        self._shared: dict[tuple[int, int], Sequence[int]] = {}
+        self._closed: dict[int, list[tuple[int, int]] | None] = {}
 
-    def _fewest_in_a_plane(self, uplinks: int) -> int:
+    def most_hosts(self, leaves: int) -> int:
+        """How many hosts each of so many leaf groups can have."""
+        return self._roomiest[leaves - 1][0]
+
+    @cached_property
+    def _roomiest(self) -> list[tuple[int, int]]:
+        """(Hosts that it can have, mask of its free uplinks) of each group, most hosts first."""
+        uplinks = self.uplinks
+        return sorted([(room, uplinks[local]) for room, local in self.capacities], reverse=True)
+
+    def fewest_in_a_plane(self, uplinks: int) -> int:
+        """How many of these uplinks there are in each plane, at least."""
         if len(self._planes) == 1:
             return uplinks.bit_count()
         return min((uplinks & plane).bit_count() for plane in self._planes)
@@ -131,28 +142,30 @@ class PodLeaves:
         bounds, work = self._bounds[count]
         return min(count, *(bound.most_rows(width) for bound in bounds)), work
 
-    def shared(self, leaf_hosts: int, width: int, leaves: int) -> Sequence[int]:
-        """The largest sets of uplinks that ``leaves`` groups with ``leaf_hosts`` hosts share.
+    def shared(self, count: int, leaves: int) -> Sequence[int]:
+        """The largest sets of uplinks that ``leaves`` of the ``count`` roomiest groups share.
 
-        Each has ``width`` uplinks in each plane. Where there are more than ``MOST_SHARED`` sets
-        of any leaves, the answer is one set: all uplinks that so many groups have.
+        ``count`` is one of ``counts``. Sets are left out that carry too few hosts for any number
+        of hosts with which ``count`` groups have room. Where there are more than ``MOST_SHARED``
+        sets of any number of groups, the answer is one set: all uplinks that so many groups have.
         """
-        key = self.counts[leaf_hosts], width, leaves
+        key = count, leaves
         if key not in self._shared:
-            self._shared[key] = self._largest_shared(leaf_hosts, width, leaves)
+            self._shared[key] = self._largest_shared(count, leaves)
         return self._shared[key]
 
-    def _largest_shared(self, leaf_hosts: int, width: int, leaves: int) -> Sequence[int]:
-        rows = [self.uplinks[local] for room, local in self.capacities if room >= leaf_hosts]
+    def _largest_shared(self, count: int, leaves: int) -> Sequence[int]:
+        roomiest = self._roomiest
+        rows = [uplinks for _, uplinks in roomiest[:count]]
         if leaves == 1:
-            return _largest(set(rows))
-        key = len(rows), width
-        if key not in self._closed:
-            self._closed[key] = self._shared_by_any(rows, width)
-        closed = self._closed[key]
+            return largest(set(rows))
+        if count not in self._closed:
+            hosts = roomiest[count][0] + 1 if count < len(roomiest) else 1
+            self._closed[count] = self._shared_by_any(rows, -(-hosts // self._taper))
+        closed = self._closed[count]
         if closed is None:
             return (bits_of_at_least(leaves, rows),)
-        return _largest([mask for mask, sharing in closed if sharing >= leaves])
+        return largest([mask for mask, sharing in closed if sharing >= leaves])
 
     def _shared_by_any(self, rows: Sequence[int], width: int) -> list[tuple[int, int]] | None:
         """What any of the rows share, if it is wide enough, and how many rows have it.
@@ -162,7 +175,7 @@ class PodLeaves:
         closed = set[int]()
         for row in set(rows):
             shared = {mask & row for mask in closed}
-            closed.update([m for m in shared - closed if self._fewest_in_a_plane(m) >= width])
+            closed.update([m for m in shared - closed if self.fewest_in_a_plane(m) >= width])
             closed.add(row)
             if len(closed) > MOST_SHARED:
                 return None
@@ -174,16 +187,16 @@ class PodLeaves:
         return [tuple([mask & plane for mask in uplinks]) for plane in self._planes]
 
 
-def _largest(masks: Iterable[int]) -> list[int]:
+def largest(masks: Iterable[int]) -> list[int]:
     """The masks that lie in no other one, the largest first."""
-    largest: list[int] = []
-    for mask in sorted(masks, key=lambda mask: (-mask.bit_count(), mask)):
-        for larger in largest:
+    found: list[int] = []
+    for _, mask in sorted([(-mask.bit_count(), mask) for mask in masks]):
+        for larger in found:
             if not mask & ~larger:
                 break
         else:
-            largest.append(mask)
-    return largest
+            found.append(mask)
+    return found
 
 
 @dataclass(slots=True)

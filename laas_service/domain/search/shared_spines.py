@@ -4,9 +4,10 @@
 
 Often nearly any two pods agree and no larger set of them does. So this search looks at all pods
 at once. A spine uplink that too few pods have free is of no use, and so is a pod that has too few
-uplinks below those that are left. Both are dropped until nothing changes (the kernel). Then the
-pod that lacks most of the spine uplinks is tried as one of the pods sought, which leaves its own
-spine uplinks, and then left out.
+uplinks below those that are left. Both are dropped until nothing changes (the kernel). If the
+pods with most spine uplinks left agree, that is the answer. If not, ``ColumnByColumn`` decides
+where there are few ways to choose spine uplinks. Where there are many, the pod that lacks most of
+them is tried as one of the pods sought, which leaves its own spine uplinks, and then left out.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+from math import comb
 from typing import NamedTuple
 
 from laas_service.domain.search.bicliques import bit_counts, counted_at_least
 from laas_service.domain.search.budget import SearchBudget
 from laas_service.domain.search.carried_uplinks import Carried
+from laas_service.domain.search.column_by_column import MOST_CHOICES, ColumnByColumn, Node
 from laas_service.domain.search.matching import konig_bounds, sure_bounds
 
 COST_OF_A_STEP = 16
@@ -29,30 +30,18 @@ COST_OF_A_STEP = 16
 WORK_WITHOUT_BOUNDS = 2_000
 """Units of work of a search before König's bound."""
 
-FEW_PODS = 4
-"""Fewer pods with something new come before all others."""
-
-Node = tuple[int, int]
-"""A pod, and uplinks that enough of its leaves share."""
-
-_LanedNode = tuple[int, int, int]
-"""A node, and the spine uplinks above its uplinks (``LedgerView.free_lanes``)."""
-
 
 class OutOfWork(Exception):
     """The budget is used up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What the nodes of a shape have to share."""
 
     enough: Callable[[int], bool]
     """Whether these uplinks are enough for a leaf."""
-    wide: int
-    """How many uplinks a leaf needs in all planes together."""
     columns: int
-    """To how many columns these uplinks lead at least."""
+    """To how many columns the uplinks of a leaf lead at least."""
     pods: int
     """The number of full pods."""
     full: Carried
@@ -67,12 +56,11 @@ class NodesOfPods:
     columns: int
     """To how many columns the uplinks lead at least that a node shares with the full pods."""
 
-    def by_pod(self, lanes: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
+    def by_pod(self) -> dict[int, list[tuple[int, int]]]:
         """By pod, the uplinks of each node, and the spine uplinks above them."""
         nodes: dict[int, list[tuple[int, int]]] = {}
-        above = self.carried.above
-        for pod, mask in self.nodes:
-            nodes.setdefault(pod, []).append((mask, lanes[pod] & above(mask)))
+        for pod, mask, lanes in self.nodes:
+            nodes.setdefault(pod, []).append((mask, lanes))
         return nodes
 
 
@@ -80,7 +68,7 @@ class Remainder:
     """The pods that may be the remainder pod, with its ``full`` leaves and its remainder ``leaf``.
 
     ``enough_for_leaf`` tests the uplinks of the remainder leaf. A pod has a node of each kind
-    that is not None; they may be the same leaf.
+    that is not None.
     """
 
     def __init__(
@@ -88,29 +76,27 @@ class Remainder:
         full: NodesOfPods | None,
         leaf: NodesOfPods | None,
         enough_for_leaf: Callable[[int], bool],
-        lanes: Sequence[int],
+        pods: int,
     ) -> None:
         self._full = full
         self._leaf = leaf
         self._enough_for_leaf = enough_for_leaf
-        kinds = [(kind, kind.by_pod(lanes)) for kind in (full, leaf) if kind is not None]
+        kinds = [(kind, kind.by_pod()) for kind in (full, leaf) if kind is not None]
         self.pods = [
             (pod, [(kind, nodes[pod]) for kind, nodes in kinds])
-            for pod in range(len(lanes))
+            for pod in range(pods)
             if all(pod in nodes for _, nodes in kinds)
         ]
         """The pods by number, and their nodes of each kind."""
 
-    def live(
-        self, shared: int, live: int, without: Container[int], among: Container[int] | None
-    ) -> int:
+    def live(self, shared: int, live: int, without: Container[int]) -> int:
         """Of the marked lanes ``live``, those in which a pod may share spine uplinks ``shared``.
 
-        The pod is none of the pods ``without``, and one of the pods ``among`` if given.
+        The pod is none of the pods ``without``.
         """
         union = 0
         for pod, kinds in self.pods:
-            if pod in without or (among is not None and pod not in among):
+            if pod in without:
                 continue
             of_pod = live
             for kind, nodes in kinds:
@@ -154,7 +140,7 @@ class Remainder:
 class _Kernel(NamedTuple):
     """The nodes that may be among those sought, and what they have."""
 
-    nodes: list[_LanedNode]
+    nodes: list[Node]
     lanes_of: dict[int, int]
     """By pod, the spine uplinks of its nodes."""
     shared: int
@@ -164,47 +150,47 @@ class _Kernel(NamedTuple):
 class SharedSpines:
     """The search for ``wanted.pods`` nodes of different pods that agree, and a remainder pod.
 
-    ``lanes`` are the free spine uplinks by pod. ``new``, if given, are spine uplinks by pod; all
-    the pods have one in common that is new in one of them.
+    It is known that at least ``least_new`` of the pods are among ``new``.
     """
 
     def __init__(
         self,
         wanted: Wanted,
-        lanes: Sequence[int],
         remainder: Remainder | None,
         budget: SearchBudget,
-        new: dict[int, int] | None = None,
+        new: frozenset[int] = frozenset(),
+        least_new: int = 0,
     ) -> None:
         self._wanted = wanted
-        self._lanes = lanes
         self._remainder = remainder
         self._budget = budget
         self._new = new
-        self._new_in_rest = 0
-        if new is not None and remainder is not None:
-            self._new_in_rest = reduce(or_, [new.get(pod, 0) for pod, _ in remainder.pods], 0)
+        self._least_new = least_new
 
-    def uplinks(self, nodes: Sequence[Node]) -> int:
+    def uplinks(self, nodes: list[Node]) -> int:
         """Uplinks that some of these nodes share; 0 if no nodes agree.
 
         Raises:
             OutOfWork: that is not known.
         """
-        above, lanes = self._wanted.full.above, self._lanes
-        laned = [(pod, mask, lanes[pod] & above(mask)) for pod, mask in nodes]
-        try:
-            with self._budget.attempt(WORK_WITHOUT_BOUNDS, of_search=True):
-                return self._searched(laned, -1, ())
-        except OutOfWork:
-            usable = self._within_bounds(laned)
-            return self._searched(laned, usable, ()) if usable else 0
-
-    def _within_bounds(self, nodes: list[_LanedNode]) -> int:
-        """The spine uplinks of the lanes that König's bound does not rule out."""
         kernel = self._kernel(nodes, -1, ())
         if kernel is None:
             return 0
+        found = self._greedy(kernel) or self._decided(kernel)
+        if found is not None:
+            return found
+        sets = None if self._remainder is None else self._by_columns(kernel)
+        if sets is not None:
+            return next(filter(None, (self._searched(some, -1, ()) for some in sets)), 0)
+        try:
+            with self._budget.attempt(WORK_WITHOUT_BOUNDS, of_search=True):
+                return self._branched(kernel, ())
+        except OutOfWork:
+            usable = self._within_bounds(kernel)
+            return self._searched(nodes, usable, ()) if usable else 0
+
+    def _within_bounds(self, kernel: _Kernel) -> int:
+        """The spine uplinks of the lanes that König's bound does not rule out."""
         _, lanes_of, usable = kernel
         for at, field, need in self._wanted.full.fields:
             spines, pods = usable >> at & field, self._wanted.pods
@@ -217,35 +203,73 @@ class SharedSpines:
                     usable &= ~(field << at)
         return usable
 
-    def _searched(self, nodes: list[_LanedNode], usable: int, chosen: tuple[int, ...]) -> int:
+    def _searched(self, nodes: list[Node], usable: int, chosen: tuple[int, ...]) -> int:
         """``uplinks``, on the spine uplinks ``usable``, with nodes of the pods ``chosen``."""
+        kernel = self._kernel(nodes, usable, chosen)
+        if kernel is None:
+            return 0
+        found = self._decided(kernel)
+        return self._branched(kernel, chosen) if found is None else found
+
+    def _branched(self, kernel: _Kernel, chosen: tuple[int, ...]) -> int:
+        """``_searched`` with the pod that lacks most of the spine uplinks, then without it."""
         while True:
-            kernel = self._kernel(nodes, usable, chosen)
-            if kernel is None:
-                return 0
-            found = self._common(kernel)
-            if found:
-                return found
             nodes, lanes_of, shared = kernel
-            worst = self._worst(kernel, chosen)
-            if worst is None:
+            lacks, worst = max(
+                [((shared & ~lanes).bit_count(), pod) for pod, lanes in lanes_of.items()]
+            )
+            if not lacks:
                 return self._by_node(kernel, chosen)
             found = self._searched(nodes, shared & lanes_of[worst], (*chosen, worst))
             if found:
                 return found
-            nodes, usable = [node for node in nodes if node[0] != worst], shared
+            without = [node for node in nodes if node[0] != worst]
+            left = self._kernel(without, shared, chosen)
+            if left is None:
+                return 0
+            decided = self._decided(left)
+            if decided is not None:
+                return decided
+            kernel = left
 
-    def _worst(self, kernel: _Kernel, chosen: tuple[int, ...]) -> int | None:
-        """The pod that lacks most of the shared spine uplinks; None if none lacks any.
+    def _decided(self, kernel: _Kernel) -> int | None:
+        """``_searched``, where it is known without branching; None if it is not."""
+        found = self._common(kernel.nodes)
+        if found or self._remainder is not None:
+            return found or None
+        sets = self._by_columns(kernel)
+        if sets is None:
+            return None
+        return self._common(sets[0]) or None if sets else 0
 
-        If few pods have something new, the first pod chosen is one of them.
+    def _greedy(self, kernel: _Kernel) -> int:
+        """Uplinks that the first nodes share, most spine uplinks first; 0 if these are too few.
+
+        A node is left out if it does not agree with those before it.
         """
-        _, lanes_of, shared = kernel
-        some, new = lanes_of, self._new
-        if new is not None and len(new) < FEW_PODS and not any(pod in new for pod in chosen):
-            some = {pod: lanes_of[pod] for pod in new if pod in lanes_of} or lanes_of
-        lacks, pod = max([((shared & ~lanes).bit_count(), pod) for pod, lanes in some.items()])
-        return pod if lacks or some is not lanes_of else None
+        marked, columns = self._wanted.full.marked, self._wanted.columns
+        common, chosen = -1, dict[int, Node]()
+        for node in sorted(kernel.nodes, key=lambda node: -node[2].bit_count()):
+            pod, _, lanes = node
+            both = common & lanes
+            if pod not in chosen and (both == common or marked(both).bit_count() >= columns):
+                common, chosen[pod] = both, node
+                if len(chosen) == self._wanted.pods:
+                    return self._common(list(chosen.values()))
+        return 0
+
+    def _by_columns(self, kernel: _Kernel) -> list[list[Node]] | None:
+        """Sets of nodes that share enough columns; None if there are too many choices."""
+        wanted = self._wanted
+        columns = [
+            (at, spines, need)
+            for at, field, need in wanted.full.fields
+            if (spines := kernel.shared >> at & field)
+        ]
+        if sum([comb(spines.bit_count(), need) for _, spines, need in columns]) > MOST_CHOICES:
+            return None
+        search = ColumnByColumn(kernel.nodes, wanted.pods, self._new, self._least_new)
+        return search.sets(columns, wanted.columns, self._budget)
 
     def _by_node(self, kernel: _Kernel, chosen: tuple[int, ...]) -> int:
         """``_searched`` where some pods have several nodes, with the node that lacks most."""
@@ -268,15 +292,13 @@ class SharedSpines:
             return found
         return self._searched([node for node in nodes if node is not worst], shared, chosen)
 
-    def _kernel(
-        self, nodes: list[_LanedNode], usable: int, chosen: tuple[int, ...]
-    ) -> _Kernel | None:
+    def _kernel(self, nodes: list[Node], usable: int, chosen: tuple[int, ...]) -> _Kernel | None:
         """What may belong to the nodes sought; None if there can be none."""
-        wanted, new, remainder = self._wanted, self._new, self._remainder
+        wanted, remainder = self._wanted, self._remainder
         if len(chosen) == wanted.pods:
             nodes = [node for node in nodes if node[0] in chosen]
         pods, columns, full = wanted.pods, wanted.columns, wanted.full
-        marked, filled, some = full.marked, full.filled, -1
+        marked, filled = full.marked, full.filled
         while True:
             if not self._budget.spend(COST_OF_A_STEP + 2 * len(nodes)):
                 raise OutOfWork
@@ -284,32 +306,20 @@ class SharedSpines:
             if len(lanes_of) < len(nodes):
                 for pod, _, lanes in nodes:
                     lanes_of[pod] |= lanes
-            if len(lanes_of) < pods or any(pod not in lanes_of for pod in chosen):
+            if len(lanes_of) < pods or (chosen and not lanes_of.keys() >= set(chosen)):
                 return None
             shared = usable & counted_at_least(pods, bit_counts(list(lanes_of.values())))
             live = marked(shared)
             if live.bit_count() < columns:
                 return None
             shared &= filled(live)
-            among = None
-            if new is not None:
-                of_full = 0
-                for pod, lanes in new.items():
-                    of_full |= lanes & lanes_of.get(pod, 0)
-                if not of_full & shared:
-                    among = new
-                some = (of_full | self._new_in_rest) & shared
-                if not some:
-                    return None
             if remainder is not None:
                 without = lanes_of if len(lanes_of) == pods else chosen
-                left = remainder.live(shared, live, without, among)
+                left = remainder.live(shared, live, without)
                 if left.bit_count() < columns:
                     return None
                 if left != live:
                     shared &= filled(left)
-            elif among is not None:
-                return None
             kept = []
             for node in nodes:
                 pod, mask, lanes = node
@@ -320,17 +330,16 @@ class SharedSpines:
                         continue
                     lanes &= filled(live)
                     node = pod, mask, lanes
-                if lanes & some:
-                    kept.append(node)
+                kept.append(node)
             if kept == nodes:
                 return _Kernel(nodes, lanes_of, shared)
             nodes = kept
 
-    def _common(self, kernel: _Kernel) -> int:
-        """Uplinks that all nodes of the kernel share with a remainder pod; 0 if too few."""
+    def _common(self, nodes: Sequence[Node]) -> int:
+        """Uplinks that all these nodes share with a remainder pod; 0 if too few."""
         wanted = self._wanted
         common = uplinks = -1
-        for _, mask, lanes in kernel.nodes:
+        for _, mask, lanes in nodes:
             common &= lanes
             uplinks &= mask
         uplinks &= wanted.full.by(common)
@@ -338,5 +347,6 @@ class SharedSpines:
             return 0
         if self._remainder is None:
             return uplinks
-        without = kernel.lanes_of if len(kernel.lanes_of) == wanted.pods else ()
+        pods = {pod for pod, _, _ in nodes}
+        without = pods if len(pods) == wanted.pods else ()
         return self._remainder.shared(uplinks, common, wanted.enough, without)

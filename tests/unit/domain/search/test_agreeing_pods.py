@@ -18,7 +18,6 @@ from laas_service.domain.policies.lc import Lc
 from laas_service.domain.search.agreeing_pods import AgreeingPods
 from laas_service.domain.search.budget import WORK, SearchBudget
 from laas_service.domain.search.pod_leaves import LeavesOfPods, PodLeaves
-from laas_service.domain.search.search import Search
 from laas_service.domain.search.shapes import multi_pod_shapes
 from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft, bits
 
@@ -44,11 +43,9 @@ TREES = {
 
 def allowed(ledger: Ledger, shape: Shape) -> int | None:
     """What ``AgreeingPods`` says of a shape, with all that the ledger remembers."""
-    search = Search(ledger, "lc", Request("asked", 1), WORK)
-    width = search.uplinks_for(shape.hosts)
     pods = ledger.reader_cache(LeavesOfPods).now(ledger)
-    agreeing = AgreeingPods(ledger, pods, search.budget)
-    return agreeing.uplinks(search.has_uplinks(width), width, shape, shape.remainder_hosts)
+    agreeing = AgreeingPods(ledger, pods, SearchBudget(WORK))
+    return agreeing.uplinks(shape, WORK, shape.remainder_hosts)
 
 
 def some_shapes(rng: Random, topology: Topology) -> list[Shape]:
@@ -105,33 +102,68 @@ def test_the_shape_of_every_placement_is_allowed(name, seed):
             ledger.release(answer.id)
 
 
-@given(seed=st.integers(0, 1 << 32))
-@settings(max_examples=60, deadline=None)
-def test_pods_that_agree_exist_exactly_if_combinations_have_them(seed):
+@given(seed=st.integers(0, 1 << 32), remainder=st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_pods_that_agree_exist_exactly_if_combinations_have_them(seed, remainder):
     """On a full tree a shape is allowed exactly if pods, uplinks and spines for it exist."""
     rng, ledger = Random(seed), Ledger(TREES["full"])
-    tree, failing = ledger.topology.tree, rng.uniform(0, 0.4)
+    fail_some(rng, ledger, hosts=rng.uniform(0, 0.6), links=rng.uniform(0, 0.4))
+    for _ in range(4):
+        for shape in some_shapes(rng, ledger.topology):
+            if not remainder or (shape.remainder_leaves and shape.remainder_hosts):
+                assert bool(allowed(ledger, shape)) == by_combinations(ledger, shape), shape
+
+
+def fail_some(rng: Random, ledger: Ledger, hosts: float, links: float) -> None:
+    """Let each host and each link fail with these probabilities."""
+    tree = ledger.topology.tree
     for pod in range(tree.m[2]):
         for high in range(tree.w[1]):
-            links: list[Link] = [SpineLink(pod, high, spine) for spine in range(tree.w[2])]
-            links += [LeafLink(pod, leaf, high) for leaf in range(tree.m[1])]
-            for link in links:
-                if rng.random() < failing:
+            some: list[Link] = [SpineLink(pod, high, spine) for spine in range(tree.w[2])]
+            some += [LeafLink(pod, leaf, high) for leaf in range(tree.m[1])]
+            for link in some:
+                if rng.random() < links:
                     ledger.fail_link(link)
     for host in range(ledger.topology.hosts):
-        if rng.random() < 0.15:
+        if rng.random() < hosts:
             ledger.fail_host(host)
-    topology = ledger.topology
-    shapes = [shape for _ in range(4) for shape in some_shapes(rng, topology)]
-    for shape in shapes:
-        assert bool(allowed(ledger, shape)) == by_combinations(ledger, shape), shape
+
+
+def test_the_remainder_leaf_is_none_of_the_full_leaves_of_its_pod():
+    """Two pods have two leaves each, a third one has one leaf, then another with a free host."""
+    ledger = Ledger(TREES["full"])
+    slots, per_pod = ledger.topology.slots, ledger.topology.groups_per_pod
+    free = {0: 3, 1: 3, per_pod: 3, per_pod + 1: 3, 2 * per_pod: 3}
+    for group in range(ledger.topology.groups):
+        for slot in range(free.get(group, 0), slots):
+            ledger.fail_host(group * slots + slot)
+    shape = Shape(pods=2, leaves=2, hosts=3, remainder_leaves=1, remainder_hosts=1)
+    assert not allowed(ledger, shape)
+    ledger.repair_host((2 * per_pod + 3) * slots)
+    assert allowed(ledger, shape)
+
+
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=60, deadline=None)
+def test_few_repairs_make_possible_what_they_should(seed):
+    """Pods that hardly agree, with a link more each time, as a search without memory."""
+    rng, ledger = Random(seed), Ledger(Topology(Xgft((2, 2, 12), (1, 2, 6))))
+    fail_some(rng, ledger, hosts=0, links=rng.uniform(0.3, 0.6))
+    shapes = [Shape(pods, leaves, 2) for leaves in (1, 2) for pods in range(2, 9)]
+    for _ in range(12):
+        for shape in rng.sample(shapes, 6):
+            fresh = ledger.copy()
+            fresh.reader_caches.clear()
+            assert bool(allowed(ledger, shape)) == bool(allowed(fresh, shape)), shape
+        if ledger.failed_links:
+            pod = rng.randrange(12)
+            for link in sorted(ledger.failed_links, key=str):
+                if link.pod == pod and rng.random() < 0.3:
+                    ledger.repair_link(link)
 
 
 def by_combinations(ledger: Ledger, shape: Shape) -> bool:
-    """Whether pods have the shape's leaves, from every set of uplinks and of pods.
-
-    The remainder leaf may be one of the full leaves of its pod.
-    """
+    """Whether pods have the shape's leaves, from every set of uplinks and of pods."""
     topology = ledger.topology
     for uplinks in combinations(range(topology.tree.w[1]), shape.hosts):
         roomy = [
@@ -161,9 +193,9 @@ def has_remainder(
     every, more = (*pods, pod), shape.remainder_leaves
     if spines_above(ledger, every, uplinks) < more:
         return False
-    return any(
-        leaves_with(ledger, pod, shape.remainder_hosts, some)
-        and (not some or spines_above(ledger, every, some) > more)
+    return not shape.remainder_hosts or any(
+        len(leaves_with(ledger, pod, shape.remainder_hosts, some)) > more
+        and spines_above(ledger, every, some) > more
         for some in combinations(uplinks, shape.remainder_hosts)
     )
 
@@ -199,7 +231,7 @@ def test_the_largest_sets_that_leaves_share(masks, leaves):
     by_free = [0, 0, 0, 0, 0]
     for local, mask in enumerate(uplinks):
         by_free[mask.bit_count()] |= 1 << local
-    shared = PodLeaves(topology, by_free, uplinks).shared(1, 1, leaves)
+    shared = PodLeaves(topology, by_free, uplinks).shared(len(masks), leaves)
     every = {
         common
         for rows in combinations(masks, leaves)
@@ -221,7 +253,7 @@ def test_without_budget_nothing_is_said():
     pods = ledger.reader_cache(LeavesOfPods).now(ledger)
     agreeing = AgreeingPods(ledger, pods, SearchBudget(0))
     shape = Shape(2, 2, 3)
-    assert agreeing.uplinks(lambda mask: mask.bit_count() >= 3, 3, shape) is None
+    assert agreeing.uplinks(shape, WORK) is None
     assert list(bits(allowed(ledger, shape) or 0)) == [0, 1, 2, 3]
 
 
