@@ -6,6 +6,7 @@ import itertools
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
@@ -741,20 +742,18 @@ def test_a_shared_plane_is_withheld_everywhere(managed):
 def test_threads_share_a_store(managed):
     """Each thread takes the lowest free slot of the first leaf; four fit, the rest are refused."""
 
-    def propose(fabric):
+    def propose(id, fabric):
         free = fabric.free_hosts[0]
         if not free:
             return NoFit(Refusal.TOO_FEW_HOSTS, "none left")
-        slot = (free & -free).bit_length() - 1
-        return across_pods(threading.current_thread().name, slot)
+        return across_pods(id, (free & -free).bit_length() - 1)
 
     answers = []
 
-    def ask():
-        id = threading.current_thread().name
-        answers.append(managed.admit(new(id), propose))
+    def ask(id):
+        answers.append(managed.admit(new(id), partial(propose, id)))
 
-    threads = [threading.Thread(target=ask, name=f"t{n}") for n in range(8)]
+    threads = [threading.Thread(target=ask, args=(f"t{n}",)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
