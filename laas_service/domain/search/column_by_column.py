@@ -26,7 +26,7 @@ FEW_SETS = 8
 """Up to so many sets are cut down by the next column without regard to those after it."""
 
 SETS_PER_UNIT = 4
-"""Sets of nodes that are cut down for a unit of work."""
+"""Sets of nodes that are made or cut down for a unit of work."""
 
 Node = tuple[int, int, int]
 """A pod, uplinks that enough of its leaves share, and the spine uplinks above them."""
@@ -81,6 +81,10 @@ class ColumnByColumn:
         lane, the spine uplinks there that a node has, one or more, and how many are needed. None
         if the budget is used up.
         """
+        if not budget.spend(
+            len(self._nodes) + sum([spines.bit_count() for _, spines, _ in columns])
+        ):
+            return None
         pods, enough = self._pods, self._enough
         plain = self._most == 1 and not self._least_new
         rows = sorted(
@@ -97,7 +101,8 @@ class ColumnByColumn:
                 digits = bit_counts(having[number:])
                 reach[1 : left + 1] = [counted_at_least(k, digits) for k in range(1, left + 1)]
             family = self._family(*of_column)
-            if not budget.spend(1 + len(sets) * len(family) // SETS_PER_UNIT):
+            looked_at = comb(len(of_column[0]), of_column[1]) + len(sets) * len(family)
+            if not budget.spend(1 + looked_at // SETS_PER_UNIT):
                 return None
             cut: dict[int, int] = {}
             for nodes, most in sets.items():

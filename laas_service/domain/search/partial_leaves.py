@@ -33,6 +33,9 @@ from laas_service.domain.search.uplink_sets import PassingSet, UplinkSets
 WORK_TO_AGREE = 12_000
 """Units of work to look for pods that agree, for one shape. Few shapes need a tenth of them."""
 
+PARTS_TO_AGREE = 4
+"""Never more than 1 / ``PARTS_TO_AGREE`` of the work that is left."""
+
 FEW_SETS = 4096
 """Up to so many sets of uplinks are all tested."""
 
@@ -193,11 +196,12 @@ class PartialLeaves:
         self._proved = not budget.exceeded
 
     def _with_agreeing_pods(
-        self, width: int, shapes: Sequence[Shape], work: int = WORK_TO_AGREE
+        self, width: int, shapes: Sequence[Shape], most: int = WORK_TO_AGREE
     ) -> tuple[Sequence[Shape], Sequence[PassingSet]]:
         """The shapes that ``AgreeingPods`` does not rule out, and uplinks for those it allows."""
         left, agreeing = [], []
         for shape in shapes:
+            work = min(most, self._search.budget.left // PARTS_TO_AGREE)
             uplinks = self._agreeing.uplinks(shape, work)
             if uplinks and shape.remainder_hosts:
                 self._tried = True
