@@ -68,17 +68,17 @@ class AgreeingPods:
         refused = self._misfits.with_remainder.get(key)
         if refused is not None and not self._newer_than(refused):
             return 0
-        found = 0
         try:
             with self._budget.attempt(work, of_search=True):
-                if refused is None:
+                if refused is None:  # if not, full pods agreed when the remainder was refused
                     found = self._in_full_pods(hosts, leaves, pods)
-                if (more or rest) and (found or refused is not None):
-                    found = self._with_remainder(shape, rest)
-                    if not found:
-                        self._misfits.remember(key, self._now.event)
+                    if not found or not (more or rest):
+                        return found
+                found = self._with_remainder(shape, rest)
         except OutOfWork:
             return None
+        if not found:
+            self._misfits.remember(key, self._now.event)
         return found
 
     def _most(self, leaf_hosts: int, leaves: int) -> int:
@@ -251,7 +251,7 @@ _InPod = tuple[int, list[Node]]
 
 
 class History(NamedTuple):
-    """What was last seen free, and since when.
+    """The state of each pod at the last search, and when it last got something free.
 
     Searches see one state of the ledger after the other. A pod that has something free that it
     had not at an earlier search has got that since then.
@@ -268,7 +268,7 @@ class History(NamedTuple):
     """The nodes of each pod as it is now, by leaves with room and leaves of a node."""
 
     def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> History:
-        """With what is free now."""
+        """This history, continued by the present state."""
         changed = [
             number
             for number, (pod, before, here, here_before) in enumerate(
@@ -314,7 +314,7 @@ class AgreementMisfits:
     _now: History | None = None
 
     def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> History:
-        """What is free now, and since when."""
+        """The history that ends with the present state."""
         if self._now is None:
             self._now = History(0, pods, lanes, (0,) * len(pods), tuple([{} for _ in pods]))
         self._now = self._now.now(pods, lanes)

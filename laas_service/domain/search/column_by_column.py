@@ -165,7 +165,7 @@ def _having(rows: Sequence[int], need: int) -> int:
 
 
 def _in_common(rows: Sequence[int], count: int, pods: int) -> set[int]:
-    """What any ``count`` rows have in common, if that is ``pods`` nodes or more."""
+    """The sets of ``pods`` or more nodes that ``count`` of the rows have in common."""
     if count == 1:
         return set(rows)
     found: set[int] = set()
