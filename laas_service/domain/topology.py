@@ -14,7 +14,7 @@ L2 switches and cables. Policies use the *grouped* view (``Topology``): hosts wi
 are connected to a *leaf group* of R leaves. With one rail a leaf group is a leaf.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -365,6 +365,17 @@ class Topology:
         """By plane, the mask of its uplinks in a leaf group's mask."""
         field = (1 << self.tree.w[1]) - 1
         return tuple(field << plane * self.tree.w[1] for plane in range(self.planes))
+
+    def uplinks_for(self, hosts: int) -> int:
+        """The uplinks that ``hosts`` hosts on a leaf need in each plane."""
+        return -(-hosts // self.taper[0])
+
+    def has_uplinks(self, width: int) -> Callable[[int], bool]:
+        """A test whether a leaf group's mask has at least ``width`` uplinks in every plane."""
+        planes = self.plane_fields
+        if len(planes) == 1:
+            return lambda uplinks: uplinks.bit_count() >= width
+        return lambda uplinks: all((uplinks & plane).bit_count() >= width for plane in planes)
 
     @cached_property
     def lane(self) -> int:

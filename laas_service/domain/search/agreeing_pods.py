@@ -18,7 +18,7 @@ pods have, each looked at by itself; for the rest ``SharedSpines`` looks for pod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -141,24 +141,13 @@ class AgreeingPods:
         return SharedSpines(wanted, remainder, self._budget).uplinks(nodes)
 
     def _wanted(self, leaf_hosts: int, leaves: int, pods: int) -> Wanted:
-        topology, width = self._topology, self._width(leaf_hosts)
+        topology, width = self._topology, self._topology.uplinks_for(leaf_hosts)
         full = self._carried.of(topology, leaves)
-        return Wanted(self._enough(width), self._columns(width), pods, full)
-
-    def _width(self, leaf_hosts: int) -> int:
-        """The uplinks that so many hosts on a leaf need in each plane."""
-        return -(-leaf_hosts // self._topology.taper[0])
+        return Wanted(self._topology.has_uplinks(width), self._columns(width), pods, full)
 
     def _columns(self, width: int) -> int:
         """To how many columns ``width`` uplinks in each plane lead at least."""
         return -(-width // self._widest) * self._topology.planes
-
-    def _enough(self, width: int) -> Callable[[int], bool]:
-        """A test whether a mask has ``width`` uplinks in each plane."""
-        planes = self._topology.plane_fields
-        if len(planes) == 1:
-            return lambda uplinks: uplinks.bit_count() >= width
-        return lambda uplinks: all((uplinks & plane).bit_count() >= width for plane in planes)
 
     def _may_agree(self, leaf_hosts: int, leaves: int, wanted: Wanted) -> bool:
         """Whether pods with so many leaves have enough spine uplinks, each looked at by itself."""
@@ -178,19 +167,24 @@ class AgreeingPods:
         """
         more, full, leaf = shape.remainder_leaves, None, None
         if more:
-            columns = self._columns(self._width(shape.hosts))
+            columns = self._columns(self._topology.uplinks_for(shape.hosts))
             carried = self._carried.of(self._topology, more)
             full = NodesOfPods(self._nodes_of(shape.hosts, more), carried, columns)
         if rest:
-            columns = self._columns(self._width(rest))
+            columns = self._columns(self._topology.uplinks_for(rest))
             carried = self._carried.of(self._topology, more + 1)
             leaf = NodesOfPods(self._nodes_of(rest, more + 1), carried, columns)
-        return Remainder(full, leaf, self._enough(self._width(rest)), len(self._now.pods))
+        return Remainder(
+            full,
+            leaf,
+            self._topology.has_uplinks(self._topology.uplinks_for(rest)),
+            len(self._now.pods),
+        )
 
     def _nodes_of(self, leaf_hosts: int, leaves: int) -> list[Node]:
         """The nodes of so many leaves, with what the pod's own spines carry, pod by pod."""
-        width, nodes = self._width(leaf_hosts), list[Node]()
-        enough = self._enough(width)
+        width, nodes = self._topology.uplinks_for(leaf_hosts), list[Node]()
+        enough = self._topology.has_uplinks(width)
         for number, (pod, known) in enumerate(zip(self._now.pods, self._now.nodes, strict=True)):
             count = pod.counts[leaf_hosts]
             if count >= leaves:

@@ -78,14 +78,14 @@ def _common_uplinks(search: Search) -> Sequence[int]:
     missing. Then the sets are all intersections of what such leaves have left.
     """
     fabric, topology = search.fabric, search.topology
-    all_uplinks, width = sum(topology.plane_fields), search.uplinks_for(topology.slots)
+    all_uplinks, width = sum(topology.plane_fields), search.topology.uplinks_for(topology.slots)
     if width * topology.planes == all_uplinks.bit_count() or not any(fabric.odd_groups):
         return [all_uplinks]
     masks = {all_uplinks}
     for pod, odd in enumerate(fabric.odd_groups):
         for local in bits(odd & fabric.pod_groups_by_free[pod][topology.slots]):
             masks.add(fabric.free_uplinks[pod * topology.groups_per_pod + local])
-    wide, closed, to_visit = search.has_uplinks(width), set[int](), sorted(masks)
+    wide, closed, to_visit = search.topology.has_uplinks(width), set[int](), sorted(masks)
     while to_visit:
         uplinks = to_visit.pop()
         if uplinks in closed or not wide(uplinks):

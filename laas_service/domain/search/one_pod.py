@@ -115,8 +115,10 @@ def _roomy_groups(by_free: Sequence[int]) -> list[int]:
 def _of_shape(search: Search, pod: int, shape: Shape) -> Iterator[Placement]:
     """Placements of one shape in one pod: a biclique of leaves, and each remainder leaf."""
     fabric, uplinks = search.fabric, search.fabric.free_uplinks
-    width, rest_width = search.uplinks_for(shape.hosts), search.uplinks_for(shape.remainder_hosts)
-    wide, wide_for_rest = search.has_uplinks(width), search.has_uplinks(rest_width)
+    topology = search.topology
+    width = topology.uplinks_for(shape.hosts)
+    rest_width = topology.uplinks_for(shape.remainder_hosts)
+    wide, wide_for_rest = topology.has_uplinks(width), topology.has_uplinks(rest_width)
     groups = remainder_leaves = fabric.groups_with_room(pod, shape.remainder_hosts or shape.hosts)
     if rest_width:  # the fullest come first: those with room for a full leaf are at the end
         groups = groups[-sum(fabric.pod_groups_by_free[pod][shape.hosts :]).bit_count() :]
@@ -152,7 +154,9 @@ def _placement(
 ) -> Placement:
     """Choose hosts and uplinks: the remainder leaf's uplinks are among the full leaves'."""
     uplinks, preference = search.fabric.free_uplinks, search.preference
-    width, rest_width = search.uplinks_for(shape.hosts), search.uplinks_for(shape.remainder_hosts)
+    topology = search.topology
+    width = topology.uplinks_for(shape.hosts)
+    rest_width = topology.uplinks_for(shape.remainder_hosts)
     chosen = rest_chosen = 0
     for plane in search.topology.plane_fields:
         available, shared = common & plane, 0

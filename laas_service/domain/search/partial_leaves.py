@@ -117,7 +117,7 @@ class PartialLeaves:
         """
         misfits, seen = self._misfits, self._seen
         if misfits.refuse(leaf_hosts, leaves, rest, seen):
-            if not self._few_sets(self._search.uplinks_for(leaf_hosts)):
+            if not self._few_sets(self._topology.uplinks_for(leaf_hosts)):
                 self._work_for_many_sets //= 2
             return
         found, self._proved, self._tried = False, False, False
@@ -135,7 +135,7 @@ class PartialLeaves:
         The leaves of a placement have uplinks in common, so they lie in one biclique of all
         leaf groups with room. All common uplinks of each biclique are tried.
         """
-        budget, width = self._search.budget, self._search.uplinks_for(leaf_hosts)
+        budget, width = self._search.budget, self._topology.uplinks_for(leaf_hosts)
         shapes, agreeing = self._with_agreeing_pods(width, shapes)
         if not shapes:
             self._proved = True

@@ -14,7 +14,7 @@ generalizations apply everywhere:
   a cable on each rail of its plane for every uplink chosen.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request, Shape
@@ -109,17 +109,6 @@ class Search:
         if self._spine_bounds is None:
             self._spine_bounds = SpineBounds(self.fabric, self.budget)
         return self._spine_bounds
-
-    def uplinks_for(self, hosts: int) -> int:
-        """The uplinks that ``hosts`` hosts on a leaf need in each plane."""
-        return -(-hosts // self.topology.taper[0])
-
-    def has_uplinks(self, width: int) -> Callable[[int], bool]:
-        """A test whether a mask has at least ``width`` uplinks in every plane."""
-        planes = self.topology.plane_fields
-        if len(planes) == 1:
-            return lambda uplinks: uplinks.bit_count() >= width
-        return lambda uplinks: all((uplinks & plane).bit_count() >= width for plane in planes)
 
     @property
     def one_pod_allowed(self) -> bool:
