@@ -12,14 +12,18 @@ parallel cables or of several rails differ, they may have none.
 For most shapes there are not even full pods that agree. So these are looked for first, and how
 many agree at most is remembered for each number of hosts on a leaf and of leaves (``Most``). Where
 something becomes free in k pods, at most k more agree. So many searches later, whatever the number
-of hosts of the request, are spared. Of the others, half are ruled out by spine uplinks that too few
-pods have, each looked at by itself; for the rest ``SharedSpines`` looks for pods that agree.
+of hosts of the request, are spared. Most of the others are ruled out by spine uplinks that too few
+pods have, each looked at by itself; for the rest ``SharedSpines`` looks for pods that agree. Where
+that takes longer, it looks first at the fewest hosts on a leaf with which the request takes as many
+pods of as many leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from laas_service.domain.allocation import Shape
@@ -37,6 +41,9 @@ from laas_service.domain.search.shared_spines import (
     Wanted,
 )
 
+MANY_UNKNOWN = 8
+"""If so many pods have nodes that are not known, what these have at most is looked at first."""
+
 MOST_REMEMBERED = 512
 """The most shapes that are remembered as ruled out because of their remainder."""
 
@@ -53,7 +60,6 @@ class AgreeingPods:
         self._now = self._misfits.now(tuple(pods), tuple(fabric.free_lanes))
         self._newer: dict[int, list[int]] = {}
         self._agreed: dict[tuple[int, int], tuple[int, int]] = {}
-        self._with_room: dict[int, _WithRoom] = {}
 
     def uplinks(self, shape: Shape, work: int, rest: int = 0) -> int | None:
         """Uplinks that the leaves of some pods share for this shape; 0 if there are no such pods.
@@ -62,7 +68,10 @@ class AgreeingPods:
         than ``work`` units of the budget.
         """
         hosts, leaves, pods, more = shape.hosts, shape.leaves, shape.pods, shape.remainder_leaves
-        if pods > self._most(hosts, leaves):
+        fewest = self._fewest_hosts(shape)
+        if pods > self._most(hosts, leaves) or (
+            fewest < hosts and pods > self._most(fewest, leaves)
+        ):
             return 0
         key = hosts, pods, leaves, more, rest
         refused = self._misfits.with_remainder.get(key)
@@ -71,7 +80,7 @@ class AgreeingPods:
         try:
             with self._budget.attempt(work, of_search=True):
                 if refused is None:  # if not, full pods agreed when the remainder was refused
-                    found = self._in_full_pods(hosts, leaves, pods)
+                    found = self._in_full_pods(hosts, leaves, pods, fewest)
                     if not found or not (more or rest):
                         return found
                 found = self._with_remainder(shape, rest)
@@ -101,35 +110,66 @@ class AgreeingPods:
             ]
         return self._newer[event]
 
-    def _in_full_pods(self, leaf_hosts: int, leaves: int, pods: int) -> int:
-        """Uplinks that so many pods share, without a remainder; 0 if there are no such pods."""
+    def _fewest_hosts(self, shape: Shape) -> int:
+        """The fewest hosts on a leaf with which the request takes as many pods of these leaves."""
+        leaves = shape.pods * shape.leaves
+        hosts = shape.hosts * (leaves + shape.remainder_leaves) + shape.remainder_hosts
+        return hosts // (leaves + shape.leaves) + 1
+
+    def _in_full_pods(self, leaf_hosts: int, leaves: int, pods: int, fewest: int) -> int:
+        """Uplinks that so many pods share, without a remainder; 0 if there are no such pods.
+
+        The request takes as many pods of these leaves with ``fewest`` hosts on each.
+        """
         of_leaves = leaf_hosts, leaves
         agreed = self._agreed.get(of_leaves)
         if agreed is not None and agreed[0] >= pods:
             return agreed[1]
-        found = self._search_full_pods(leaf_hosts, leaves, pods)
-        if found:
-            self._agreed[of_leaves] = pods, found
-        else:
-            self._misfits.most[of_leaves] = Most(pods - 1, self._now.event)
-        return found
-
-    def _search_full_pods(self, leaf_hosts: int, leaves: int, pods: int) -> int:
-        """``_in_full_pods``, where that is not known."""
         if not self._budget.spend(self._topology.pods // 4):
             raise OutOfWork
         wanted = self._wanted(leaf_hosts, leaves, pods)
-        if not self._may_agree(leaf_hosts, leaves, wanted):
-            return 0
-        nodes = self._nodes_of(leaf_hosts, leaves)
-        if len(nodes) < pods:
-            return 0
-        new, least_new = frozenset[int](), 0
+        in_pods = self._in_pods(leaf_hosts, leaves)
+        most, found = _most_by_themselves(wanted, [in_pod.lanes for in_pod in in_pods]), 0
+        if most == pods:
+            most = pods - 1
+            search = SharedSpines(wanted, None, self._budget, *self._new(leaf_hosts, leaves, pods))
+            if _may_agree(search, in_pods):
+                found = search.uplinks(
+                    self._nodes_of(leaf_hosts, leaves),
+                    lambda: (
+                        fewest < leaf_hosts and not self._in_full_pods(fewest, leaves, pods, fewest)
+                    ),
+                )
+        if found:
+            self._agreed[of_leaves] = pods, found
+        else:
+            self._misfits.most[of_leaves] = Most(most, self._now.event)
+        return found
+
+    def _new(self, leaf_hosts: int, leaves: int, pods: int) -> tuple[frozenset[int], int]:
+        """The pods that have got something since fewer agreed, and how many are needed of them."""
         known = self._misfits.most.get((leaf_hosts, leaves))
-        if known is not None and known.pods < pods:
-            new = frozenset(self._newer_with(known.event, leaf_hosts, leaves))
-            least_new = pods - known.pods
-        return SharedSpines(wanted, None, self._budget, new, least_new).uplinks(nodes)
+        if known is None or known.pods >= pods:
+            return frozenset(), 0
+        return frozenset(self._newer_with(known.event, leaf_hosts, leaves)), pods - known.pods
+
+    def _in_pods(self, leaf_hosts: int, leaves: int) -> list[_InPod]:
+        """What is known of the nodes of each pod with so many leaves."""
+        now, in_pods = self._now, list[_InPod]()
+        for number, (pod, kept) in enumerate(zip(now.pods, now.nodes, strict=True)):
+            count = pod.counts[leaf_hosts]
+            if count >= leaves:
+                in_pod = kept.get((count, leaves))
+                if in_pod is None:
+                    in_pod = kept[count, leaves] = self._at_most(number, count, leaves)
+                in_pods.append(in_pod)
+        return in_pods
+
+    def _at_most(self, number: int, count: int, leaves: int) -> _InPod:
+        """What the nodes of a pod, of so many of its leaves, have at most."""
+        carried, lanes = self._carried.of(self._topology, leaves), self._now.lanes[number]
+        uplinks = self._now.pods[number].had_by(count, leaves) & carried.by(lanes)
+        return _InPod(number, lanes & carried.above(uplinks))
 
     def _with_remainder(self, shape: Shape, rest: int) -> int:
         """Uplinks that the full pods and a remainder pod share; 0 if there are no such pods."""
@@ -148,17 +188,6 @@ class AgreeingPods:
     def _columns(self, width: int) -> int:
         """To how many columns ``width`` uplinks in each plane lead at least."""
         return -(-width // self._widest) * self._topology.planes
-
-    def _may_agree(self, leaf_hosts: int, leaves: int, wanted: Wanted) -> bool:
-        """Whether pods with so many leaves have enough spine uplinks, each looked at by itself."""
-        room = self._with_room.get(leaves)
-        if room is None or room.least_hosts < leaf_hosts:
-            room = self._with_room[leaves] = _WithRoom(self._now.pods, self._now.lanes, leaves)
-        room.count(leaf_hosts)
-        if room.counted < wanted.pods:
-            return False
-        shared = counted_at_least(wanted.pods, room.digits)
-        return wanted.full.marked(shared).bit_count() >= wanted.columns
 
     def _remainder(self, shape: Shape, rest: int) -> Remainder:
         """The pods that have the remainder's leaves, and a leaf of ``rest`` hosts if not 0.
@@ -183,65 +212,64 @@ class AgreeingPods:
 
     def _nodes_of(self, leaf_hosts: int, leaves: int) -> list[Node]:
         """The nodes of so many leaves, with what the pod's own spines carry, pod by pod."""
-        width, nodes = self._topology.uplinks_for(leaf_hosts), list[Node]()
+        width, nodes, now = self._topology.uplinks_for(leaf_hosts), list[Node](), self._now
         enough = self._topology.has_uplinks(width)
-        for number, (pod, known) in enumerate(zip(self._now.pods, self._now.nodes, strict=True)):
-            count = pod.counts[leaf_hosts]
-            if count >= leaves:
-                in_pod = known.get((count, leaves))
-                if in_pod is None:
-                    in_pod = known[count, leaves] = self._in_pod(number, count, leaves)
-                narrowest, of_pod = in_pod
-                if narrowest < width:
-                    of_pod = [node for node in of_pod if enough(node[1])]
-                nodes += of_pod
+        for in_pod in self._in_pods(leaf_hosts, leaves):
+            if not in_pod.known:
+                number, count = in_pod.number, now.pods[in_pod.number].counts[leaf_hosts]
+                in_pod = now.nodes[number][count, leaves] = self._known(number, count, leaves)
+            if in_pod.narrowest < width:
+                nodes += [node for node in in_pod.nodes if enough(node[1])]
+            else:
+                nodes += in_pod.nodes
         return nodes
 
-    def _in_pod(self, number: int, count: int, leaves: int) -> _InPod:
+    def _known(self, number: int, count: int, leaves: int) -> _InPod:
         """The nodes of a pod, of so many of its ``count`` roomiest leaves."""
         pod, lanes = self._now.pods[number], self._now.lanes[number]
         carried = self._carried.of(self._topology, leaves)
         usable = carried.by(lanes)
         masks = dict.fromkeys([mask & usable for mask in pod.shared(count, leaves)])
-        narrowest = min(map(pod.fewest_in_a_plane, masks), default=0)
-        return narrowest, [(number, mask, lanes & carried.above(mask)) for mask in masks]
-
-
-class _WithRoom:
-    """How many of the pods with so many leaves have each spine uplink.
-
-    The pods whose leaves can have most hosts are counted first.
-    """
-
-    def __init__(self, pods: Sequence[PodLeaves], lanes: Sequence[int], leaves: int) -> None:
-        self._lanes = lanes
-        self._pods = sorted(
-            [
-                (pod.most_hosts(leaves), number)
-                for number, pod in enumerate(pods)
-                if pod.counts[1] >= leaves
-            ],
-            reverse=True,
+        nodes = [(number, mask, lanes & carried.above(mask)) for mask in masks]
+        return _InPod(
+            number,
+            reduce(or_, [above for _, _, above in nodes], 0),
+            True,
+            min(map(pod.fewest_in_a_plane, masks), default=0),
+            nodes,
         )
-        self.least_hosts = 1 << 62
-        """Pods whose leaves can have so many hosts are counted."""
-        self.counted = 0
-        self.digits: list[int] = []
-        """As ``bicliques.bit_counts``."""
-
-    def count(self, leaf_hosts: int) -> None:
-        """Count the pods whose leaves can have so many hosts, no more than ``least_hosts``."""
-        first = last = self.counted
-        while last < len(self._pods) and self._pods[last][0] >= leaf_hosts:
-            last += 1
-        if last > first:
-            lanes = self._lanes
-            bit_counts([lanes[number] for _, number in self._pods[first:last]], self.digits)
-        self.least_hosts, self.counted = leaf_hosts, last
 
 
-_InPod = tuple[int, list[Node]]
-"""How many uplinks each of these nodes has in each plane, at least, and the nodes."""
+def _may_agree(search: SharedSpines, in_pods: Sequence[_InPod]) -> bool:
+    """Whether nodes of these pods may agree; True if it is not worth the work to know."""
+    unknown = sum([not in_pod.known for in_pod in in_pods])
+    return unknown < MANY_UNKNOWN or search.may_agree(
+        [(in_pod.number, -1, in_pod.lanes) for in_pod in in_pods]
+    )
+
+
+def _most_by_themselves(wanted: Wanted, lanes: Sequence[int]) -> int:
+    """How many of the pods with these spine uplinks have enough, each uplink by itself.
+
+    Never more than ``wanted.pods``.
+    """
+    pods, digits = min(wanted.pods, len(lanes)), bit_counts(lanes)
+    marked, columns = wanted.full.marked, wanted.columns
+    while pods and marked(counted_at_least(pods, digits)).bit_count() < columns:
+        pods -= 1
+    return pods
+
+
+class _InPod(NamedTuple):
+    """The nodes of a pod if these are known, and what they have at most."""
+
+    number: int
+    lanes: int
+    """Spine uplinks; no node has others."""
+    known: bool = False
+    narrowest: int = 0
+    """How many uplinks each node has in each plane, at least."""
+    nodes: Sequence[Node] = ()
 
 
 class History(NamedTuple):
@@ -259,7 +287,7 @@ class History(NamedTuple):
     freed: tuple[int, ...]
     """By pod, the event when hosts, uplinks or spine uplinks last became free."""
     nodes: tuple[dict[tuple[int, int], _InPod], ...]
-    """The nodes of each pod as it is now, by leaves with room and leaves of a node."""
+    """What is known of each pod as it is now, by leaves with room and leaves of a node."""
 
     def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> History:
         """This history, continued by the present state."""

@@ -14,7 +14,7 @@ is cut in three ways:
 * branching on one row, taken or left out, so that no set of rows is visited twice.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -201,22 +201,25 @@ def bits_of_at_least(count: int, masks: Sequence[int]) -> int:
     return counted_at_least(count, bit_counts(masks))
 
 
-def bit_counts(masks: Sequence[int], digits: list[int] | None = None) -> list[int]:
+def bit_counts(masks: Iterable[int]) -> list[int]:
     """How many of the masks have each bit, for all bit positions at once.
 
-    Digit i of the count at position b is bit b of item i. ``digits``, if given, are the counts
-    of other masks, which are changed.
+    Digit i of the count at position b is bit b of item i. Two masks at a time are added to a
+    digit; what they carry is added up for the next digit.
     """
-    if digits is None:
-        digits = []
-    for carry in masks:
-        for i, digit in enumerate(digits):
-            digits[i], carry = digit ^ carry, digit & carry
-            if not carry:
-                break
-        else:
+    digits, masks = [], list(masks)
+    while masks:
+        digit = masks.pop() if len(masks) & 1 else 0
+        carries, pairs = [], iter(masks)
+        for mask in pairs:
+            other = next(pairs)
+            one = digit ^ mask
+            carry = digit & mask | one & other
             if carry:
-                digits.append(carry)
+                carries.append(carry)
+            digit = one ^ other
+        digits.append(digit)
+        masks = carries
     return digits
 
 

@@ -88,7 +88,7 @@ class ColumnByColumn:
         pods, enough = self._pods, self._enough
         plain = self._most == 1 and not self._least_new
         rows = sorted(
-            [(self._rows(at, spines), need) for at, spines, need in columns], key=_expected
+            [(self._rows(at, spines), need) for at, spines, need in columns], key=_loosest
         )
         having: list[int] = []
         sets = {self._all: 0}
@@ -153,10 +153,10 @@ class ColumnByColumn:
         return largest(family)
 
 
-def _expected(column: tuple[Sequence[int], int]) -> float:
-    """About how many nodes the sets of a column's family have in all."""
-    rows, need = column
-    return sum(map(int.bit_count, rows)) * comb(len(rows), need) / len(rows)
+def _loosest(column: tuple[Sequence[int], int]) -> tuple[int, int]:
+    """The most nodes that have one of the spine uplinks, and how many of these there are."""
+    rows, _ = column
+    return max(map(int.bit_count, rows)), len(rows)
 
 
 def _having(rows: Sequence[int], need: int) -> int:

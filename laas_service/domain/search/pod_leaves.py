@@ -12,7 +12,7 @@ from operator import gt, or_
 from typing import NamedTuple
 
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.search.bicliques import bits_of_at_least
+from laas_service.domain.search.bicliques import bit_counts, counted_at_least
 from laas_service.domain.search.budget import SearchBudget
 from laas_service.domain.search.matching import KonigBound, konig_bounds, sure_bounds
 from laas_service.domain.topology import Topology, bits
@@ -68,11 +68,8 @@ class PodLeaves:
         self._bounds: dict[int, tuple[list[KonigBound], int]] = {}
         self._sure: dict[tuple[int, int], int] = {}
         self._shared: dict[tuple[int, int], Sequence[int]] = {}
+        self._digits: dict[int, list[int]] = {}
         self._closed: dict[int, list[tuple[int, int]] | None] = {}
-
-    def most_hosts(self, leaves: int) -> int:
-        """How many hosts each of so many leaf groups can have."""
-        return self._roomiest[leaves - 1][0]
 
     @cached_property
     def _roomiest(self) -> list[tuple[int, int]]:
@@ -142,6 +139,12 @@ class PodLeaves:
         bounds, work = self._bounds[count]
         return min(count, *(bound.most_rows(width) for bound in bounds)), work
 
+    def had_by(self, count: int, leaves: int) -> int:
+        """The uplinks that ``leaves`` of the ``count`` roomiest groups have."""
+        if count not in self._digits:
+            self._digits[count] = bit_counts([uplinks for _, uplinks in self._roomiest[:count]])
+        return counted_at_least(leaves, self._digits[count])
+
     def shared(self, count: int, leaves: int) -> Sequence[int]:
         """The largest sets of uplinks that ``leaves`` of the ``count`` roomiest groups share.
 
@@ -164,7 +167,7 @@ class PodLeaves:
             self._closed[count] = self._shared_by_any(rows, -(-hosts // self._taper))
         closed = self._closed[count]
         if closed is None:
-            return (bits_of_at_least(leaves, rows),)
+            return (self.had_by(count, leaves),)
         return largest([mask for mask, sharing in closed if sharing >= leaves])
 
     def _shared_by_any(self, rows: Sequence[int], width: int) -> list[tuple[int, int]] | None:

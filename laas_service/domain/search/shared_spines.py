@@ -167,8 +167,18 @@ class SharedSpines:
         self._new = new
         self._least_new = least_new
 
-    def uplinks(self, nodes: list[Node]) -> int:
+    def may_agree(self, nodes: list[Node]) -> bool:
+        """Whether nodes may agree that have no more than one of these.
+
+        Raises:
+            OutOfWork: that is not known.
+        """
+        return self._kernel(nodes, -1, ()) is not None
+
+    def uplinks(self, nodes: list[Node], unless: Callable[[], bool] = lambda: False) -> int:
         """Uplinks that some of these nodes share; 0 if no nodes agree.
+
+        ``unless`` may know that none do; it is asked where that is not seen at once.
 
         Raises:
             OutOfWork: that is not known.
@@ -176,9 +186,12 @@ class SharedSpines:
         kernel = self._kernel(nodes, -1, ())
         if kernel is None:
             return 0
-        found = self._greedy(kernel) or self._decided(kernel)
-        if found is not None:
+        found = self._greedy(kernel)
+        if found or unless():
             return found
+        decided = self._decided(kernel)
+        if decided is not None:
+            return decided
         sets = None if self._remainder is None else self._by_columns(kernel)
         if sets is not None:
             return next(filter(None, (self._searched(some, -1, ()) for some in sets)), 0)
@@ -294,7 +307,7 @@ class SharedSpines:
 
     def _kernel(self, nodes: list[Node], usable: int, chosen: tuple[int, ...]) -> _Kernel | None:
         """What may belong to the nodes sought; None if there can be none."""
-        wanted, remainder = self._wanted, self._remainder
+        wanted, remainder, least_new = self._wanted, self._remainder, self._least_new
         if len(chosen) == wanted.pods:
             nodes = [node for node in nodes if node[0] in chosen]
         pods, columns, full = wanted.pods, wanted.columns, wanted.full
@@ -308,7 +321,10 @@ class SharedSpines:
                     lanes_of[pod] |= lanes
             if len(lanes_of) < pods or (chosen and not lanes_of.keys() >= set(chosen)):
                 return None
-            shared = usable & counted_at_least(pods, bit_counts(list(lanes_of.values())))
+            shared = usable & counted_at_least(pods, bit_counts(lanes_of.values()))
+            if least_new:
+                of_new = [lanes_of[pod] for pod in self._new if pod in lanes_of]
+                shared &= counted_at_least(least_new, bit_counts(of_new))
             live = marked(shared)
             if live.bit_count() < columns:
                 return None
@@ -320,19 +336,22 @@ class SharedSpines:
                     return None
                 if left != live:
                     shared &= filled(left)
-            kept = []
+            kept, fewer, others = [], False, ~shared
             for node in nodes:
                 pod, mask, lanes = node
-                if lanes & ~shared:
+                if lanes & others:
                     lanes &= shared
                     live = marked(lanes)
                     if live.bit_count() < columns:
+                        fewer = True
                         continue
-                    lanes &= filled(live)
-                    node = pod, mask, lanes
+                    left = lanes & filled(live)
+                    if left != lanes:
+                        fewer = True
+                    node = pod, mask, left
                 kept.append(node)
-            if kept == nodes:
-                return _Kernel(nodes, lanes_of, shared)
+            if not fewer:
+                return _Kernel(kept, lanes_of, shared)
             nodes = kept
 
     def _common(self, nodes: Sequence[Node]) -> int:

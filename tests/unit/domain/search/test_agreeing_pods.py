@@ -162,6 +162,18 @@ def test_few_repairs_make_possible_what_they_should(seed):
                     ledger.repair_link(link)
 
 
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=60, deadline=None)
+def test_as_many_pods_whose_leaves_have_fewer_hosts(seed):
+    """Where these decide for pods with more hosts on a leaf, combinations say the same."""
+    rng, ledger = Random(seed), Ledger(Topology(Xgft((6, 2, 8), (1, 6, 4))))
+    fail_some(rng, ledger, hosts=0, links=rng.uniform(0.15, 0.4))
+    for hosts in (6, 5):
+        for pods in (2, 3, 4):
+            shape = Shape(pods, 1, hosts)
+            assert bool(allowed(ledger, shape)) == by_combinations(ledger, shape), shape
+
+
 def by_combinations(ledger: Ledger, shape: Shape) -> bool:
     """Whether pods have the shape's leaves, from every set of uplinks and of pods."""
     topology = ledger.topology
