@@ -135,7 +135,7 @@ class AgreeingPods:
             search = SharedSpines(wanted, None, self._budget, *self._new(leaf_hosts, leaves, pods))
             if _may_agree(search, in_pods):
                 found = search.uplinks(
-                    self._nodes_of(leaf_hosts, leaves),
+                    self._nodes_of(leaf_hosts, leaves, in_pods),
                     lambda: (
                         fewest < leaf_hosts and not self._in_full_pods(fewest, leaves, pods, fewest)
                     ),
@@ -154,7 +154,7 @@ class AgreeingPods:
         return frozenset(self._newer_with(known.event, leaf_hosts, leaves)), pods - known.pods
 
     def _in_pods(self, leaf_hosts: int, leaves: int) -> list[_InPod]:
-        """What is known of the nodes of each pod with so many leaves."""
+        """List what this search knows of the nodes of each pod with so many leaves."""
         now, in_pods = self._now, list[_InPod]()
         for number, (pod, kept) in enumerate(zip(now.pods, now.nodes, strict=True)):
             count = pod.counts[leaf_hosts]
@@ -166,7 +166,7 @@ class AgreeingPods:
         return in_pods
 
     def _at_most(self, number: int, count: int, leaves: int) -> _InPod:
-        """What the nodes of a pod, of so many of its leaves, have at most."""
+        """Bound what a pod's nodes of so many leaves have, without making them."""
         carried, lanes = self._carried.of(self._topology, leaves), self._now.lanes[number]
         uplinks = self._now.pods[number].had_by(count, leaves) & carried.by(lanes)
         return _InPod(number, lanes & carried.above(uplinks))
@@ -177,7 +177,7 @@ class AgreeingPods:
         remainder = self._remainder(shape, rest)
         if not remainder.pods:
             return 0
-        nodes = self._nodes_of(shape.hosts, shape.leaves)
+        nodes = self._all_nodes(shape.hosts, shape.leaves)
         return SharedSpines(wanted, remainder, self._budget).uplinks(nodes)
 
     def _wanted(self, leaf_hosts: int, leaves: int, pods: int) -> Wanted:
@@ -198,11 +198,11 @@ class AgreeingPods:
         if more:
             columns = self._columns(self._topology.uplinks_for(shape.hosts))
             carried = self._carried.of(self._topology, more)
-            full = NodesOfPods(self._nodes_of(shape.hosts, more), carried, columns)
+            full = NodesOfPods(self._all_nodes(shape.hosts, more), carried, columns)
         if rest:
             columns = self._columns(self._topology.uplinks_for(rest))
             carried = self._carried.of(self._topology, more + 1)
-            leaf = NodesOfPods(self._nodes_of(rest, more + 1), carried, columns)
+            leaf = NodesOfPods(self._all_nodes(rest, more + 1), carried, columns)
         return Remainder(
             full,
             leaf,
@@ -210,11 +210,14 @@ class AgreeingPods:
             len(self._now.pods),
         )
 
-    def _nodes_of(self, leaf_hosts: int, leaves: int) -> list[Node]:
-        """The nodes of so many leaves, with what the pod's own spines carry, pod by pod."""
+    def _nodes_of(self, leaf_hosts: int, leaves: int, in_pods: Sequence[_InPod]) -> list[Node]:
+        """The nodes of so many leaves, with what the pod's own spines carry, pod by pod.
+
+        ``in_pods`` are those of ``_in_pods``; the nodes that are not known are made.
+        """
         width, nodes, now = self._topology.uplinks_for(leaf_hosts), list[Node](), self._now
         enough = self._topology.has_uplinks(width)
-        for in_pod in self._in_pods(leaf_hosts, leaves):
+        for in_pod in in_pods:
             if not in_pod.known:
                 number, count = in_pod.number, now.pods[in_pod.number].counts[leaf_hosts]
                 in_pod = now.nodes[number][count, leaves] = self._known(number, count, leaves)
@@ -223,6 +226,10 @@ class AgreeingPods:
             else:
                 nodes += in_pod.nodes
         return nodes
+
+    def _all_nodes(self, leaf_hosts: int, leaves: int) -> list[Node]:
+        """``_nodes_of`` of all pods with so many leaves."""
+        return self._nodes_of(leaf_hosts, leaves, self._in_pods(leaf_hosts, leaves))
 
     def _known(self, number: int, count: int, leaves: int) -> _InPod:
         """The nodes of a pod, of so many of its ``count`` roomiest leaves."""
@@ -287,7 +294,7 @@ class History(NamedTuple):
     freed: tuple[int, ...]
     """By pod, the event when hosts, uplinks or spine uplinks last became free."""
     nodes: tuple[dict[tuple[int, int], _InPod], ...]
-    """What is known of each pod as it is now, by leaves with room and leaves of a node."""
+    """The nodes of each pod as it is now, by leaves with room and of a node, or their bound."""
 
     def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> History:
         """This history, continued by the present state."""

@@ -142,7 +142,7 @@ class _Kernel(NamedTuple):
 
     nodes: list[Node]
     lanes_of: dict[int, int]
-    """By pod, the spine uplinks of its nodes."""
+    """By pod, the spine uplinks of its nodes, among them some that are not ``shared``."""
     shared: int
     """The spine uplinks that enough pods have."""
 
@@ -345,10 +345,10 @@ class SharedSpines:
                     if live.bit_count() < columns:
                         fewer = True
                         continue
-                    left = lanes & filled(live)
-                    if left != lanes:
+                    carrying = lanes & filled(live)
+                    if carrying != lanes:
                         fewer = True
-                    node = pod, mask, left
+                    node = pod, mask, carrying
                 kept.append(node)
             if not fewer:
                 return _Kernel(kept, lanes_of, shared)
