@@ -17,7 +17,7 @@ demo: $(VENV)/installed packages
 	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(JSON),--json "$(JSON)") $(if $(HTML),--html "$(HTML)")
 
 test: $(VENV)/tools packages
-	$(BIN)/tox run -e py3,functional,nova,keystone,ironic
+	$(BIN)/tox run -e py3,research,functional,nova,keystone,ironic
 
 lint: $(VENV)/tools
 	$(BIN)/tox run -e lint

@@ -9,58 +9,68 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskProgressColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
 
 from laas_service import page
-from laas_service.adapters.fabric_import.generator import inventory, parse_xgft
+from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.adapters.snapshot import snapshot
 from laas_service.client.options import Argument, argument
+from laas_service.cmd.simulation import (
+    CHECKPOINT_DIR,
+    Extension,
+    commands_of,
+    extensions,
+    on_this_machine,
+    progress,
+    share,
+    sink,
+    tree_of,
+    write,
+)
 from laas_service.domain.admission.queue import KINDS, Discipline, Order, Shadow
 from laas_service.domain.constraints import ContentionFree
 from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
 from laas_service.domain.fabric_map.document import ledger_document
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.policies import PLANNING, POLICIES
-from laas_service.domain.shared_plane import SharedPlane
-from laas_service.domain.topology import Xgft
-from laas_service.simulator import papers, report
+from laas_service.domain.policies import PLANNING
+from laas_service.simulator import report
 from laas_service.simulator.checkpoints import EVERY, Checkpoint, Results
-from laas_service.simulator.experiments import EXPERIMENTS, figures
-from laas_service.simulator.experiments.figures import Experiment
-from laas_service.simulator.interference import study
-from laas_service.simulator.interference.study import HOSTS_A_SERVER, RANDOM, ROUTINGS, Study
-from laas_service.simulator.interference.traffic import PATTERNS, STORAGE
+from laas_service.simulator.measured import ROUTINGS, times_to_private
 from laas_service.simulator.moves import MoveSettings
 from laas_service.simulator.scenario import Scenario, Trace, Watcher, kept_run, run
-from laas_service.simulator.workload import SPEEDUPS, Exponential
+from laas_service.simulator.workload import RUNTIME, SPEEDUPS, Exponential
 from laas_service.version import ShowVersion
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 Result = dict[str, Any]
 """JSON data of one run; see ``scenario.run``."""
 
 
+RESEARCH = (
+    "adaptive-fit",
+    "chosen-routes",
+    "interference",
+    "kraken",
+    "kraken-routed",
+    "starcube",
+    "svc",
+    "svc-routed",
+)
+"""Commands that the distribution ``laas-research`` adds."""
+
+INSTALL = "install it with pip install ./research"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    extended = extensions()
     try:
+        if arguments and arguments[0] in RESEARCH and not extended:
+            raise NotSupported(f"{arguments[0]} is a command of laas-research: {INSTALL}")
+        options = _parser(extended).parse_args(arguments)
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except LaasError as error:
@@ -87,33 +97,11 @@ def _job_and_file(text: str) -> tuple[int, str]:
     return int(job), path
 
 
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
-    return int(text)
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 0")
-    return int(text)
-
-
 def _moves(text: str) -> int | None:
     """A number of jobs; None for all."""
     if text != "all" and not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 0, or all")
     return None if text == "all" else int(text)
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a share from 0 to 1")
-    return share
 
 
 def _seconds(text: str) -> float:
@@ -141,14 +129,6 @@ def _fabric(*, required: bool) -> Argument:
         shape.add_argument("--xgft", metavar="SPEC", help='for example "3;18,18,36;1,18,18"')
 
     return add
-
-
-def _any_fabric(parser: argparse.ArgumentParser) -> None:
-    """The shape of a fabric, or a real one."""
-    shape = parser.add_mutually_exclusive_group(required=True)
-    shape.add_argument("--radix", type=int, metavar="K", help="full tree of K-port switches")
-    shape.add_argument("--xgft", metavar="SPEC", help='for example "3;12,12,12;1,12,12"')
-    shape.add_argument("--fabric", metavar="FILE", help="fabric description, or ibnetdiscover dump")
 
 
 def _source(parser: argparse.ArgumentParser) -> None:
@@ -211,7 +191,7 @@ _WORKLOAD = (
     ),
     argument(
         "--movable",
-        type=_share,
+        type=share,
         default=1.0,
         metavar="SHARE",
         help="share of jobs that may move (1)",
@@ -231,12 +211,6 @@ _CHECKPOINT_EVERY = argument(
     type=_seconds,
     default=EVERY,
     help=f"time between two checkpoints of a run ({EVERY:g})",
-)
-
-_CHECKPOINT_DIR = argument(
-    "--checkpoint",
-    metavar="DIR",
-    help="keep the results of finished runs in DIR, and take from there those that it has",
 )
 
 _PACKINGS = ("none", "ends")
@@ -311,7 +285,7 @@ _SWEEP = (
     argument("--packing", nargs="+", choices=_PACKINGS, default=["none"]),
     argument("--speedup", nargs="+", choices=list(SPEEDUPS), default=["none"]),
     argument("--seed", type=int, nargs="+", default=[1]),
-    argument("--suite", choices=list(papers.SUITES), help="a ready-made set of scenarios"),
+    argument("--suite", metavar="NAME", help="a ready-made set of scenarios of laas-research"),
     argument("--traces", metavar="DIR", help="directory of the suite's traces"),
     argument("--only", metavar="TEXT", help="only scenarios whose label or policy contains TEXT"),
     argument("--workers", type=int, default=os.cpu_count(), help="processes on this machine"),
@@ -319,90 +293,10 @@ _SWEEP = (
     argument(
         "--json", metavar="FILE", default="-", help="write one line of JSON for each scenario"
     ),
-    _CHECKPOINT_DIR,
+    CHECKPOINT_DIR,
     _CHECKPOINT_EVERY,
 )
 
-
-def _experiment_arguments(experiment: Experiment) -> tuple[Argument, ...]:
-    return (
-        argument("--seed", type=int, default=1, help="of all random draws (1)"),
-        argument(
-            "--runs",
-            type=_positive,
-            default=experiment.runs,
-            help=f"repetitions of each point ({experiment.runs})",
-        ),
-        argument(
-            "--size",
-            type=float,
-            default=1.0,
-            help="share of the published size; 0.1 is quick (1)",
-        ),
-        argument(
-            "--workers", type=_positive, default=os.cpu_count(), help="processes on this machine"
-        ),
-        argument("--format", choices=("text", "rst", "html", "json"), default="text"),
-        argument("--output", metavar="FILE", default="-"),
-        _CHECKPOINT_DIR,
-    )
-
-
-_INTERFERENCE = (
-    _any_fabric,
-    argument("--tenants", type=_positive, default=32, help="tenants that run at one time (32)"),
-    argument(
-        "--pattern",
-        nargs="+",
-        choices=(*PATTERNS, STORAGE),
-        default=["stencil-2d"],
-        help="what they send; of several, each tenant sends the next",
-    ),
-    argument(
-        "--servers",
-        type=_positive,
-        default=0,
-        help=f"storage servers, for the pattern storage (one in {HOSTS_A_SERVER} hosts)",
-    ),
-    argument(
-        "--l2",
-        type=_whole,
-        nargs="+",
-        default=[],
-        metavar="INDEX",
-        help="L2 indices of a shared plane, over which tenants on their own links reach storage",
-    ),
-    argument(
-        "--messages",
-        type=_positive,
-        nargs="+",
-        default=[1024, 8192, 32768, 131072, 1048576],
-        metavar="BYTES",
-        help="sizes of messages",
-    ),
-    argument(
-        "--policy", nargs="+", choices=(*POLICIES, RANDOM), default=["baseline", "laas", "jigsaw"]
-    ),
-    argument(
-        "--routing",
-        nargs="+",
-        choices=ROUTINGS,
-        default=list(ROUTINGS),
-        help="own: each tenant on its own links, for policies that own some; the others are for "
-        "the whole tree, where they own none",
-    ),
-    argument(
-        "--compute",
-        type=_share,
-        default=0.0,
-        metavar="SHARE",
-        help="share of an iteration alone in which a tenant computes (0)",
-    ),
-    argument("--iterations", type=_positive, default=3, help="iterations of each tenant (3)"),
-    argument("--seed", type=int, default=1, help="of all random draws (1)"),
-    argument("--format", choices=("text", "rst", "html", "json"), default="text"),
-    argument("--output", metavar="FILE", default="-"),
-)
 
 _REPORTED = (
     argument("results", metavar="RESULTS", nargs="+", help="files written by run or sweep"),
@@ -411,51 +305,16 @@ _REPORTED = (
 )
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(extended: Iterable[Extension] = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="laas-simulate", description=__doc__)
     parser.add_argument("--version", action=ShowVersion)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(
-        name: str,
-        help: str,
-        arguments: Iterable[Argument],
-        description: str | None = None,
-        **defaults: Any,
-    ) -> None:
-        command = commands.add_parser(name, help=help, description=description)
-        command.set_defaults(**defaults)
-        for add_to in arguments:
-            add_to(command)
-
+    add = commands_of(parser)
     add("run", "simulate one scenario", _RUN, command=_run)
     add("sweep", "simulate every combination of the given options", _SWEEP, command=_sweep)
-    for name, experiment in EXPERIMENTS.items():
-        add(
-            name,
-            experiment.source,
-            _experiment_arguments(experiment),
-            f"Repeat the figures of {experiment.source}.",
-            command=_experiment,
-            experiment=experiment,
-        )
-    add(
-        "interference",
-        "measure how much tenants slow each other down",
-        _INTERFERENCE,
-        "Compare policies and routings by the speed that tenants keep among each other.",
-        command=_interference,
-    )
+    for extension in extended:
+        extension.add_commands(add)
     add("report", "make plots and tables from results", _REPORTED, command=_report)
     return parser
-
-
-def _tree(options: argparse.Namespace) -> Xgft:
-    if options.xgft is not None:
-        return parse_xgft(options.xgft)
-    if options.radix is None:
-        raise InvalidInput("radix", None, "give --radix or --xgft")
-    return papers.full_tree(options.radix)
 
 
 def _scenario(
@@ -472,10 +331,10 @@ def _scenario(
 ) -> Scenario:
     runtime = options.runtime
     if runtime is None and isinstance(source, Exponential):
-        runtime = papers.RUNTIME
+        runtime = RUNTIME
     return Scenario(
         policy=policy,
-        tree=_tree(options),
+        tree=tree_of(options),
         source=source,
         max_hosts=options.max_hosts,
         runtime=runtime,
@@ -512,7 +371,7 @@ def _measured(options: argparse.Namespace, policy: str) -> tuple[tuple[int, floa
     if not isinstance(results, list) or not all(isinstance(x, dict) for x in results):
         reason = "holds no results of laas-simulate interference --format json"
         raise InvalidInput("interference", options.interference, reason)
-    return tuple(study.times_to_private(results, policy, options.routing))
+    return tuple(times_to_private(results, policy, options.routing))
 
 
 def _trace(options: argparse.Namespace, path: str, form: str) -> Trace:
@@ -544,7 +403,7 @@ def _run(options: argparse.Namespace) -> int:
     checkpoint = None
     if options.checkpoint is not None:
         checkpoint = Checkpoint(Path(options.checkpoint), options.checkpoint_every)
-    with _progress("jobs") as advance:
+    with progress("jobs") as advance:
         result = run(
             scenario,
             progress=advance,
@@ -562,7 +421,7 @@ def _run(options: argparse.Namespace) -> int:
             )
     _warn_of_malformed(result)
     if options.json is not None:
-        _write(options.json, json.dumps(result, indent=1) + "\n")
+        write(options.json, json.dumps(result, indent=1) + "\n")
     if options.json != "-":
         print(report.text(result), end="")
         if sys.stdout.isatty():
@@ -581,7 +440,7 @@ def _snapshots(snapshots: Sequence[tuple[int, str]]) -> Watcher | None:
         for job, path in snapshots:
             if job == started:
                 text = _page(fabric, job) if path.endswith(".html") else _snapshot(fabric)
-                _write(path, text)
+                write(path, text)
 
     return watch
 
@@ -617,7 +476,7 @@ def _sweep(options: argparse.Namespace) -> int:
     ]
     if not scenarios:
         raise InvalidInput("scenarios", 0, "give traces, --synthetic or --suite that match --only")
-    with _sink(options.json) as put, _progress("scenarios") as advance:
+    with sink(options.json) as put, progress("scenarios") as advance:
         for done, result in enumerate(_results(scenarios, options), 1):
             put(json.dumps(result) + "\n")
             advance(done, len(scenarios))
@@ -628,7 +487,11 @@ def _scenarios(options: argparse.Namespace) -> Iterable[Scenario]:
     if options.suite is not None:
         if options.traces is None:
             raise InvalidInput("traces", None, "name the directory with the suite's traces")
-        chosen = papers.suite(options.suite, Path(options.traces))
+        suites = {name: make for each in extensions() for name, make in each.SUITES.items()}
+        if options.suite not in suites:
+            known = f"choose from {', '.join(suites)}" if suites else INSTALL
+            raise InvalidInput("suite", options.suite, known)
+        chosen = suites[options.suite](Path(options.traces))
         return [scenario for section in chosen for scenario in section.scenarios()]
     sources: list[Trace | Exponential] = [
         *(_trace(options, path, "swf") for path in options.swf),
@@ -651,18 +514,7 @@ def _results(scenarios: Sequence[Scenario], options: argparse.Namespace) -> Iter
         simulate = partial(kept_run, results=results)
     if options.dask:
         return _on_dask(simulate, scenarios, options.dask)
-    return _on_this_machine(simulate, scenarios, options.workers)
-
-
-def _on_this_machine(
-    simulate: Callable[[T], R], trials: Iterable[T], workers: int | None
-) -> Iterator[R]:
-    """The result of each trial, in the given order, from as many processes as ``workers``."""
-    if workers == 1:
-        yield from map(simulate, trials)
-    else:
-        with ProcessPoolExecutor(workers) as pool:
-            yield from pool.map(simulate, trials)
+    return on_this_machine(simulate, scenarios, options.workers)
 
 
 def _on_dask(
@@ -679,84 +531,14 @@ def _on_dask(
             yield future.result()
 
 
-# -- experiments --------------------------------------------------------------
-
-
-def _experiment(options: argparse.Namespace) -> int:
-    experiment: Experiment = options.experiment
-    if not 0 < options.size <= 1:
-        raise InvalidInput("size", options.size, "give a share of the published size, above 0 to 1")
-    trials = experiment.trials(options.seed, options.runs, options.size)
-    kept = None if options.checkpoint is None else Results(Path(options.checkpoint))
-    simulate = partial(figures.kept_run, results=kept)
-    results = []
-    with _progress("simulations") as advance:
-        for result in _on_this_machine(simulate, trials, options.workers):
-            results.append(result)
-            advance(len(results), len(trials))
-    result_figures = experiment.figures(results)
-    _write(
-        options.output,
-        {
-            "text": lambda: figures.text(result_figures),
-            "rst": lambda: figures.rst(result_figures),
-            "html": lambda: figures.html(experiment.source, result_figures),
-            "json": lambda: json.dumps(figures.data(result_figures), indent=1) + "\n",
-        }[options.format](),
-    )
-    return 0
-
-
-# -- interference -------------------------------------------------------------
-
-
-def _interference(options: argparse.Namespace) -> int:
-    from laas_service.adapters.fabric_import.fabric_file import parse_fabric, read_fabric
-
-    if options.fabric is not None:
-        fabric = read_fabric(Path(options.fabric))
-    else:
-        spec = _tree(options)
-        sizes = (",".join(map(str, numbers)) for numbers in (spec.m, spec.w))
-        fabric = parse_fabric(f"3;{';'.join(sizes)}", "xgft")
-    plane = fabric.shared_plane
-    if options.l2:
-        plane = SharedPlane.of(fabric.topology.tree, tuple(options.l2))
-    wanted = Study(
-        tenants=options.tenants,
-        patterns=tuple(options.pattern),
-        servers=options.servers,
-        plane=plane,
-        messages=tuple(options.messages),
-        policies=tuple(options.policy),
-        routings=tuple(options.routing),
-        compute=options.compute,
-        iterations=options.iterations,
-        seed=options.seed,
-    )
-    with _progress("cases") as advance:
-        results = study.run(wanted, fabric.topology, fabric.inventory, advance)
-    drawn = study.figures(results)
-    _write(
-        options.output,
-        {
-            "text": lambda: figures.text(drawn),
-            "rst": lambda: figures.rst(drawn),
-            "html": lambda: figures.html(f"What isolation is worth. {study.defaults()}", drawn),
-            "json": lambda: json.dumps(results, indent=1) + "\n",
-        }[options.format](),
-    )
-    return 0
-
-
 # -- report -------------------------------------------------------------------
 
 
 def _report(options: argparse.Namespace) -> int:
     results = [result for path in options.results for result in _read_results(path)]
-    _write(
-        options.output, report.html(results) if options.format == "html" else report.rst(results)
-    )
+    sections = [section for each in extensions() for section in each.sections()]
+    make = report.html if options.format == "html" else report.rst
+    write(options.output, make(results, sections))
     return 0
 
 
@@ -778,68 +560,6 @@ def _read_results(path: str) -> list[Result]:
     if not results or not all(isinstance(x, dict) and "utilization" in x for x in results):
         raise InvalidInput("results", path, "holds no result of laas-simulate run or sweep")
     return results
-
-
-# -- output -------------------------------------------------------------------
-
-
-class _UnitColumn(ProgressColumn):
-    """The unit that a progress bar counts, and with ``rate`` the units per second.
-
-    The rate is left out while it is unknown: Rich needs two updates to measure one.
-    """
-
-    def __init__(self, unit: str, *, rate: bool) -> None:
-        super().__init__()
-        self._unit = unit
-        self._rate = rate
-
-    def render(self, task: Task) -> Text:
-        if not self._rate or task.speed is None:
-            return Text(self._unit)
-        return Text(f"{self._unit}, {task.speed:.0f}/s")
-
-
-@contextmanager
-def _progress(unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, if that is a terminal; call it with (done, total)."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done, total: None
-        return
-    columns = (
-        BarColumn(),
-        TaskProgressColumn(show_speed=True),
-        MofNCompleteColumn(),
-        _UnitColumn(unit, rate=unit == "jobs"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(unit, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def _sink(path: str) -> Iterator[Callable[[str], None]]:
-    """A function that appends text to a file, or to standard output for ``-``."""
-    if path == "-":
-        yield lambda piece: print(piece, end="", flush=True)
-        return
-    try:
-        with Path(path).open("w", encoding="utf-8") as file:
-
-            def put(piece: str) -> None:
-                file.write(piece)
-                file.flush()
-
-            yield put
-    except OSError as error:
-        raise InvalidInput("file", path, f"cannot be written: {error}") from error
-
-
-def _write(path: str, text: str) -> None:
-    with _sink(path) as put:
-        put(text)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
 """Reports of simulation results: lines of text, reStructuredText tables, one HTML page."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from laas_service.domain.grouping import grouped
-from laas_service.simulator import papers, plots
-from laas_service.simulator.papers import Cell, Section, Table
+from laas_service.simulator import plots
+from laas_service.simulator.sections import Cell, Section, Table
 
 Result = Mapping[str, Any]
 
@@ -151,8 +150,10 @@ def _difference(ours: float, published: tuple[float, float] | None) -> float | N
     return ours - min(max(ours, low), high)
 
 
-def _tables(results: Sequence[Result]) -> Iterator[tuple[Section, Table, list[Line]]]:
-    for section in papers.suite("papers", Path()):
+def _tables(
+    results: Sequence[Result], sections: Iterable[Section]
+) -> Iterator[tuple[Section, Table, list[Line]]]:
+    for section in sections:
         for table in section.tables:
             lines = list(_lines_of(section, table, results))
             if lines:
@@ -184,10 +185,10 @@ def _cells(line: Line, digits: int) -> tuple[str, str, str, str, str]:
 HEADING = ("workload", "policy", "paper", "ours", "difference")
 
 
-def rst(results: Sequence[Result]) -> str:
-    """The tables of the papers as reStructuredText."""
+def rst(results: Sequence[Result], sections: Iterable[Section] = ()) -> str:
+    """The tables of ``sections`` as reStructuredText."""
     parts = [".. Made by laas-simulate report --format rst; do not edit.\n"]
-    for _, table, lines in _tables(results):
+    for _, table, lines in _tables(results, sections):
         parts.append(f"\n.. list-table:: {table.title}, {table.unit}\n   :header-rows: 1\n\n")
         for cells in (HEADING, *(_cells(line, table.digits) for line in lines)):
             parts += [
@@ -207,14 +208,14 @@ svg { width: 100%; height: auto }
 """
 
 
-def html(results: Sequence[Result]) -> str:
+def html(results: Sequence[Result], sections: Iterable[Section] = ()) -> str:
     """A self-contained HTML page: comparisons, every run, utilization over time."""
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         f"<title>laas-simulate</title><style>{_STYLE}</style></head><body>",
         "<h1>Simulations</h1>",
     ]
-    for _, table, lines in _tables(results):
+    for _, table, lines in _tables(results, sections):
         curves: dict[str, list[plots.Value]] = {}
         for line in lines:
             point = plots.Value(line.row, line.ours, line.published)

@@ -35,6 +35,18 @@ MALFORMED_SHOWN = 20
 """Malformed trace lines that a result names; it counts all."""
 
 
+def full_tree(radix: int) -> Xgft:
+    """The full three-level tree of switches with this many ports: radix^3 / 4 hosts.
+
+    Raises:
+        InvalidInput: the radix is odd or too small.
+    """
+    if radix < 2 or radix % 2 or radix > 128:
+        raise InvalidInput("radix", radix, "give an even number of ports, 2 to 128")
+    half = radix // 2
+    return Xgft((half, half, radix), (1, half, half))
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A trace file and how to read it; see ``workload.read_trace``."""

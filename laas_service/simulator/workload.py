@@ -392,6 +392,9 @@ def with_arrivals(jobs: Jobs, factor: float) -> Jobs:
     return ordered.having(arrivals=[(arrival - first) * factor for arrival in ordered.arrivals])
 
 
+RUNTIME = (20, 3000)
+"""Run times of synthetic jobs, seconds. LaaS (ANCS'16) 4.1 says 20 and 10; Jigsaw 20."""
+
 SHARES = (100_000, 200_000, 300_000, 400_000)
 """Bandwidth classes in ppm of a link: 0.5, 1, 1.5 and 2 of 5 GB/s. Source: Jigsaw, 5.4.2."""
 

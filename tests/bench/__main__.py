@@ -12,7 +12,6 @@ from tests.bench import (
     posting,
     rendering,
     sharing,
-    stars,
     streams,
 )
 
@@ -22,7 +21,6 @@ for part in (
     constraints,
     ledger,
     rendering,
-    stars,
     looks,
     posting,
     sharing,

@@ -17,7 +17,8 @@ from random import Random
 import pytest
 
 from laas_service.adapters.snapshot import fabric_from_snapshot
-from laas_service.cmd.simulate import main
+from laas_service.cmd import simulate as laas_simulate
+from laas_service.cmd.simulate import RESEARCH, main
 from laas_service.domain.verification import violations
 from laas_service.simulator.scenario import TIMES
 from tests.shared import SHARED, needs_shared
@@ -98,19 +99,12 @@ def test_a_run_on_a_terminal_shows_a_bar_and_ends_with_the_figures(jobs):
     assert all(len(line) <= 100 for line in written.rpartition("over time")[2].splitlines())
 
 
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [
-        (("sweep", "--radix", 4, "--policy", "laas", "ta", "--synthetic", "exp:3:50"), "2/2"),
-        (("adaptive-fit", "--size", 0.02, "--runs", 1), "48/48"),
-    ],
-    ids=["sweep", "adaptive-fit"],
-)
-def test_many_runs_on_a_terminal_show_a_bar(options, count, tmp_path):
+def test_many_runs_on_a_terminal_show_a_bar(tmp_path):
+    options = ("sweep", "--radix", 4, "--policy", "laas", "ta", "--synthetic", "exp:3:50")
     status, written = on_a_terminal(*options, "--checkpoint", tmp_path, "--workers", 1)
     assert status == 0, written
     assert "Traceback" not in written
-    assert count in written
+    assert "2/2" in written
     assert list(tmp_path.glob("*.json"))
 
 
@@ -175,28 +169,17 @@ def test_mistakes_are_answered_with_the_field_and_the_fix(options, why, capsys):
     assert why in capsys.readouterr().err
 
 
-def test_jobs_take_as_long_as_the_tenants_that_were_measured(tmp_path):
-    """Those of a policy with links of its own end earlier than on hosts among others."""
-    measured = tmp_path / "measured.json"
-    options = ("--radix", 8, "--policy", "baseline", "jigsaw")
-    routings = ("--routing", "own", "d-mod-k", "--messages", 65536)
-    simulate("interference", *options, *routings, "--format", "json", "--output", measured)
-    slower = {r["policy"]: r["to_private"] for r in json.loads(measured.read_text())}
-    assert slower["baseline"] > slower["jigsaw"] >= 1
+@pytest.mark.parametrize("command", RESEARCH)
+def test_commands_of_the_research_say_where_they_are(command, monkeypatch, capsys):
+    monkeypatch.setattr(laas_simulate, "extensions", list)
+    assert main([command, "--seed", "1"]) == 2
+    assert "laas-research: install it with pip install ./research" in capsys.readouterr().err
 
-    def makespans(*more):
-        out = tmp_path / "out.jsonl"
-        simulate("sweep", *options, "--synthetic", "exp:10:200", *more, "--json", out)
-        results = map(json.loads, out.read_text().splitlines())
-        return {r["policy"]: r["makespan"] for r in results}
 
-    alone, among_others = makespans(), makespans("--interference", measured)
-    grown = {policy: among_others[policy] / alone[policy] for policy in alone}
-    assert grown["baseline"] > grown["jigsaw"] >= 1
-    done = simulate(*SYNTHETIC, "--interference", measured, "--speedup", "10", status=2)
-    assert "speedup: '10'" in done.stderr
-    done = simulate("run", "--policy", "laas", *SYNTHETIC[3:], "--interference", measured, status=2)
-    assert "measure laas with routing own" in done.stderr
+def test_suites_of_the_research_say_where_they_are(monkeypatch, capsys):
+    monkeypatch.setattr(laas_simulate, "extensions", list)
+    assert main(["sweep", "--suite", "papers", "--traces", "."]) == 2
+    assert "suite: 'papers'" in capsys.readouterr().err
 
 
 SWEEP = (

@@ -18,10 +18,7 @@ from laas_service.domain.errors import InvalidInput
 from laas_service.domain.policies import PLANNING
 from laas_service.simulator import checkpoints
 from laas_service.simulator.checkpoints import Checkpoint, Results
-from laas_service.simulator.experiments import EXPERIMENTS
-from laas_service.simulator.experiments.figures import kept_run as kept_trial
-from laas_service.simulator.papers import full_tree
-from laas_service.simulator.scenario import TIMES, Scenario, Trace, kept_run, run
+from laas_service.simulator.scenario import TIMES, Scenario, Trace, full_tree, kept_run, run
 from laas_service.simulator.workload import Exponential
 
 SMALL = Scenario("laas", full_tree(4), Exponential(4, 120), runtime=(20, 3000))
@@ -273,13 +270,3 @@ def test_the_result_of_another_run_is_refused(tmp_path):
     path.write_text(path.read_text().replace('"seed": 1', '"seed": 3', 1))
     with pytest.raises(InvalidInput, match="seed 3, not 1"):
         kept_run(SMALL, Results(tmp_path))
-
-
-@pytest.mark.parametrize("name", ["adaptive-fit", "kraken", "starcube"])
-def test_a_finished_trial_is_not_repeated(name, tmp_path):
-    size = {"adaptive-fit": 0.12, "kraken": 0.0015, "starcube": 0.17}[name]
-    trial, other = EXPERIMENTS[name].trials(1, 2, size)[:2]
-    first = kept_trial(trial, Results(tmp_path))
-    assert kept_trial(trial, Results(tmp_path)) == first
-    kept_trial(other, Results(tmp_path))
-    assert len(list(tmp_path.iterdir())) == 2

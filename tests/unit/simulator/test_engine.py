@@ -16,7 +16,7 @@ from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import Topology
 from laas_service.simulator.engine import Simulation
-from laas_service.simulator.papers import full_tree
+from laas_service.simulator.scenario import full_tree
 from laas_service.simulator.workload import Job, Jobs
 
 DISCIPLINES = (

@@ -14,8 +14,7 @@ from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation
 from laas_service.simulator import report
 from laas_service.simulator.moves import MoveSettings, Planner
-from laas_service.simulator.papers import full_tree
-from laas_service.simulator.scenario import TIMES, Scenario, run
+from laas_service.simulator.scenario import TIMES, Scenario, full_tree, run
 from laas_service.simulator.workload import Exponential
 
 BASE = Scenario(

@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Reproduction of published evaluations, and engines that the service does not use."""
