@@ -728,10 +728,14 @@ class Allocations:
     # -- details ----------------------------------------------------------------
 
     def _answered(self, caller: Caller, asked: AllocationRequest) -> AllocationRecord | None:
-        """The record of the first answer to this key. Raises: InvalidInput, Forbidden."""
+        """The record of the first answer to this key.
+
+        Raises: InvalidInput, Forbidden, IdempotencyMismatch, Unavailable.
+        """
         if asked.idempotency_key is None:
             return None
-        return self._store.answered(self._lookup.project(caller, asked.project_id), asked)
+        project = self._lookup.project(caller, asked.project_id)
+        return self._store.answered(project, asked, lambda: self._completed(caller, asked))
 
     def _completed(self, caller: Caller, asked: AllocationRequest) -> AllocationRequest:
         """The request, checked, with an id, the defaults and numbers instead of names."""

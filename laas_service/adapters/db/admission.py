@@ -49,6 +49,8 @@ from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
     IdempotencyMismatch,
+    LaasError,
+    Unavailable,
 )
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import NO_CONSENT
@@ -70,12 +72,29 @@ class Admission:
         self._ledgers = optimist.ledgers
         self.group = GroupCommit(optimist, self._joined)
 
-    def answered(self, project_id: str, asked: AllocationRequest) -> AllocationRecord | None:
+    def answered(
+        self,
+        project_id: str,
+        asked: AllocationRequest,
+        completed: Callable[[], AllocationRequest],
+    ) -> AllocationRecord | None:
         with self.transactions.reading() as session:
             row = session.get(models.Idempotency, (project_id, asked.idempotency_key))
-            if row is None or row.asked != _asked_document(asked):
+            if row is None:
                 return None
-            return read_record(session, row.allocation)
+            if row.asked == _asked_document(asked):
+                return read_record(session, row.allocation)
+            request, allocation = row.request, row.allocation
+        try:
+            same = request == _request_document(completed())
+        except Unavailable:
+            raise  # nobody can tell yet
+        except LaasError:  # what the first request named is there no more, or never was
+            same = False
+        if not same:
+            raise _mismatch(asked.idempotency_key)
+        with self.transactions.reading() as session:
+            return read_record(session, allocation)
 
     def admit(
         self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
@@ -121,9 +140,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         if row is None:
             return None
         if row.request != _request_document(self.new):
-            raise IdempotencyMismatch(
-                f"Idempotency-Key {key!r} was used for another request; use a new key"
-            )
+            raise _mismatch(key)
         return read_record(session, row.allocation)
 
     def search(self, draft: Ledger) -> Allocation | Wait | Settled[AllocationRecord | NoFit]:
@@ -423,6 +440,12 @@ def _request_document(new: AllocationRequest) -> dict[str, Any]:
 def _asked_document(asked: AllocationRequest) -> dict[str, Any]:
     """The fields of a request as its caller made it, with the names of hosts to avoid."""
     return {**_request_document(asked), "avoid": list(asked.avoid)}
+
+
+def _mismatch(key: str | None) -> IdempotencyMismatch:
+    return IdempotencyMismatch(
+        f"Idempotency-Key {key!r} was used for another request; use a new key"
+    )
 
 
 def _claim_once(draft: Ledger, allocation: Allocation) -> None:
