@@ -100,6 +100,7 @@ class SqlStore:
         self._transactions, ledgers = transactions, self._ledgers
         self._forward = forward = Forward(transactions, ledgers)
         self.in_past, self.go_forward = forward.in_past, forward.go_forward
+        self.went_forward = forward.went_forward
         self._optimist = Optimist(
             transactions, ledgers, self._turns, self._threads, self._processes, forward.settle
         )
