@@ -3,6 +3,7 @@
 """The use case of the fabric's map: who owns what, what waits, what is down, why it is refused."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -77,11 +78,18 @@ class FabricMaps:
         self._clock = clock
 
     def fabric_map(
-        self, caller: Caller, fabric_id: str, everything: bool, question: Question | None = None
+        self,
+        caller: Caller,
+        fabric_id: str,
+        everything: bool,
+        question: Question | None = None,
+        *,
+        named: Callable[[str], bool] = lambda project_id: True,
     ) -> dict[str, Any]:
         """The map as a JSON object, as ``domain.fabric_map`` describes it, with what is recorded.
 
         Unless ``everything``, it shows what the caller's project holds, and all else is alike.
+        ``named`` says of which projects allocations are shown with name and project.
         ``question`` adds whether a size would fit, where it would lie, and what is in the way.
 
         Raises:
@@ -93,6 +101,10 @@ class FabricMaps:
             record
             for record in every_allocation(self._store, fabric=fabric_id, states=LIVE)
             if everything or record.project_id == caller.project_id
+        ]
+        records = [
+            record if named(record.project_id) else replace(record, name="", project_id="")
+            for record in records
         ]
         viewer = Viewer(None if everything else frozenset(record.id for record in records))
         drawn = fabric_map(ledger, fabric.inventory, list(map(_tenant, records)), viewer)

@@ -74,8 +74,8 @@ class MapSwitches(Schema):
 
 class MapTenant(Schema):
     id: str
-    name: str
-    project: str
+    name: Annotated[str, Field(description="Empty if the caller may not see the allocation.")]
+    project: Annotated[str, Field(description="Empty with `name`.")]
     state: State
     requested: int
     policy: str
