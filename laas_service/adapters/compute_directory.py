@@ -323,9 +323,9 @@ def _check_no_overlap(id: str, desired: Tenant, state: State) -> None:
     for host in desired.hosts:
         if (owner := state.owners.get(host, id)) != id:
             raise Conflict(
-                f"host {host} is handed over to allocation {owner}; if that is not recorded "
-                f"(a restored database), delete aggregate laas-{owner} and the lines with "
-                f'"id": "{owner}" in journal'
+                f"host {host} is handed over to allocation {owner}, which keeps it; if two fabrics "
+                "record the same hosts, release the allocations of one of them, then delete that "
+                "fabric (laas fabric delete)"
             )
 
 

@@ -1348,14 +1348,15 @@ class NovaCompute:
     def _foreign(
         self, hosts: Iterable[str], own: str | None = None, *, shared: bool = False
     ) -> str | None:
-        """A sentence that names foreign aggregates that admit projects to these hosts.
+        """A sentence that names other aggregates that admit projects to these hosts.
 
         With ``own``, the aggregates of other allocations count too, with ``shared`` only those that
-        are not of class ``shared``.
+        are not of class ``shared``. The sentence never advises to change these: they protect hosts
+        of somebody, also where their allocation is of another fabric or not recorded.
         """
         ours = set(hosts)
-        foreign = [
-            f"aggregate {aggregate.name} has {listed(sorted(both))}"
+        found = [
+            (aggregate, f"aggregate {aggregate.name} has {listed(sorted(both))}")
             for name, aggregate in sorted(self._aggregates.items())
             if name != own
             and not self._is_part(name)
@@ -1364,12 +1365,19 @@ class NovaCompute:
             and any(key.startswith(OWNER) for key in aggregate.metadata)
             and (both := aggregate.hosts & ours)
         ]
-        if not foreign:
-            return None
-        return (
-            f"other aggregates with {OWNER} hold our hosts, remove these from them: "
-            + "; ".join(foreign)
-        )
+        owned = [told for aggregate, told in found if ALLOCATION in aggregate.metadata]
+        if owned:
+            return (
+                f"hosts belong to other allocations: {'; '.join(owned)}. Leave these aggregates as "
+                "they are; if two fabrics record the same hosts, release the allocations of one of "
+                "them, then delete that fabric (laas fabric delete)"
+            )
+        if foreign := [told for _, told in found]:
+            return (
+                f"other aggregates with {OWNER} hold our hosts, remove these from them: "
+                + "; ".join(foreign)
+            )
+        return None
 
     def _occupants(
         self,

@@ -626,6 +626,33 @@ def test_hosts_of_another_allocation_are_not_handed_over(cloud, compute):
     assert cloud.accepts("n2") == {"laas-nobody", RED}
 
 
+@pytest.mark.parametrize("first", ["a1", "a2"])
+def test_the_advice_about_two_fabrics_with_the_same_hosts_gives_none_two_owners(
+    cloud, compute, first
+):
+    """The operator follows it literally: release the allocations of one of the fabrics."""
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    other = Handover("a2", BLUE, ("n2", "n3"))
+    with pytest.raises(Conflict) as told:
+        compute.hand_over(other)
+    advice = str(told.value)
+    assert "hosts belong to other allocations: aggregate laas-a1 has n2" in advice
+    assert "Leave these aggregates as they are" in advice
+    assert "release the allocations of one of them, then delete that fabric" in advice
+    for harm in ("remove", "delete aggregate", "delete laas"):
+        assert harm not in advice
+    one = {"a1": A1, "a2": other}[first]
+    compute.take_back(one)
+    owners = [cloud.accepts(host) - {"laas-nobody"} for host in ALL]
+    assert max(map(len, owners)) <= 1
+    if first == "a2":  # of which nothing was handed over
+        assert compute.handed_over() == {"a1": A1}
+        return
+    compute.hand_over(other)
+    assert [cloud.accepts(host) - {"laas-nobody"} for host in ALL] == [set(), {BLUE}, {BLUE}, set()]
+
+
 @pytest.mark.parametrize("times", [1, 9])
 def test_placement_that_was_not_told_is_told_again_or_reported(cloud, compute, times):
     compute.pool(ALL)
