@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 LONG = "900"
-"""Seconds after which half a request or answer ends: more than the test waits, so that it cannot help."""
+"""Seconds after which half a request or answer ends: more than the test waits for."""
 
 HALF = {
     "header": b"GET /healthcheck HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
