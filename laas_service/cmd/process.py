@@ -17,9 +17,12 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from laas_service import background
 from laas_service import conf as options
+from laas_service.cmd.log_lines import make_printable
 from laas_service.conf import review
 from laas_service.domain.errors import LaasError
+from laas_service.domain.wording import printable
 from laas_service.version import version
 
 LOG = logging.getLogger(__name__)
@@ -63,7 +66,7 @@ def configured(
 ) -> cfg.ConfigOpts:
     """Read the configuration as ``parsed`` does, and set up the log. Raises: cfg.Error."""
     conf = parsed(prog, args, switches, **files)
-    logging.setup(conf, prog)
+    set_up_log(conf, prog)
     return conf
 
 
@@ -73,10 +76,17 @@ def daemon_configured(
     """As ``configured``, for a process that runs for months with many threads."""
     conf = parsed(prog, args, switches)
     import_module("laas_service.wiring")  # chooses native threads before libraries look for others
-    logging.setup(conf, prog)
+    set_up_log(conf, prog)
     warn_of_unknown(conf, switches)
     limit_heaps()
     return conf
+
+
+def set_up_log(conf: cfg.ConfigOpts, prog: str) -> None:
+    """Log as ``conf`` says, in printable lines; errors that end a thread too."""
+    logging.setup(conf, prog)
+    make_printable()
+    background.log_ends()
 
 
 def warn_of_unknown(conf: cfg.ConfigOpts, switches: Sequence[Any] = ()) -> None:
@@ -103,7 +113,7 @@ def exit_status(
     try:
         run()
     except errors as error:
-        print(f"{prog}: {error}", file=sys.stderr)
+        print(f"{prog}: {printable(str(error))}", file=sys.stderr)
         return 1
     return 0
 

@@ -65,7 +65,8 @@ with it. A connection costs a few kilobytes and no thread until a whole request 
         min=1,
         help="""
 Seconds within which a whole request, headers and body, has to arrive after its first byte, and
-after which an idle connection is closed. A client that sends a byte now and then gains no time.
+after which a connection ends on which nothing moves. A client that sends a byte now and then gains
+no time, and one that takes no byte of an answer loses its connection.
 
 Lower it where strangers reach laas-api directly. Behind a proxy that buffers requests the default
 is enough.

@@ -53,6 +53,9 @@ Threads that wait for the file's lock poll it, up to ten times a second and in n
 that waits for this one goes on as soon as it is free.
 """
 
+_FAILED = "laas_failed"
+"""Execution option of an engine: its ``FailedWrites``."""
+
 _FAILURES = (db_exc.DBError, sqlalchemy.exc.OperationalError, sqlalchemy.exc.TimeoutError)
 """oslo.db does not translate operational errors other than disconnections (a full disk)."""
 
@@ -83,6 +86,22 @@ take over its fabrics.
 """
 
 
+class FailedWrites:
+    """How many transactions of an engine that write have failed, and the newest error."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.newest = ""
+
+    def add(self, error: Unavailable) -> None:
+        self.count, self.newest = self.count + 1, str(error)
+
+
+def failed_writes(engine: Engine) -> FailedWrites:
+    """Those of an engine that ``connect`` made."""
+    return cast("FailedWrites", engine.get_execution_options()[_FAILED])
+
+
 def connect(url: str, **options: Any) -> Engine:
     """An engine for the database; ``options`` as for oslo.db's ``create_engine``.
 
@@ -101,6 +120,7 @@ def connect(url: str, **options: Any) -> Engine:
             engine = engines.create_engine(url, **options)
             event.listen(engine, "connect", _server_connected)
             engine.dispose()  # the connection that oslo.db tried
+    engine.update_execution_options(**{_FAILED: FailedWrites()})
     pool = type(engine.pool)
     logging.getLogger(f"{pool.__module__}.{pool.__qualname__}").addFilter(_in_one_line)
     return engine
@@ -226,10 +246,14 @@ def translated() -> Iterator[None]:
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Session]:
     """A transaction that writes; it commits at the end, and rolls back on an exception."""
-    with translated(), _writer(engine), Session(engine) as session:
-        session.connection(execution_options={WRITES: True})
-        yield session
-        session.commit()
+    try:
+        with translated(), _writer(engine), Session(engine) as session:
+            session.connection(execution_options={WRITES: True})
+            yield session
+            session.commit()
+    except Unavailable as error:
+        failed_writes(engine).add(error)
+        raise
 
 
 @contextmanager

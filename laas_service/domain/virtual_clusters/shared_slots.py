@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from operator import is_
 from statistics import NormalDist
 from typing import ClassVar
@@ -65,18 +66,23 @@ class _Kept:
         return not self.site.routes.numbers.keys().isdisjoint(self.failed)
 
 
+Ahead = Callable[[Callable[[], Iterator[None]]], None]
+"""Takes steps when there is time; gets a function that begins them."""
+
+
 class SharedSlots:
     """Places virtual clusters on the hosts that the allocation of a ledger shares.
 
-    Safe to share between threads. ``ahead`` takes the steps that it is given when it has time. They
-    read the forwarding tables of shared hosts, which otherwise the first look at each leaf does.
+    Safe to share between threads. ``ahead`` takes the steps that it is given when it has time, and
+    may take them again. They read the forwarding tables of shared hosts, which otherwise the first
+    look at each leaf does.
     """
 
     name: ClassVar[str] = NAME
     isolating: ClassVar[bool] = False
     monotone: ClassVar[bool] = False
 
-    def __init__(self, ahead: Callable[[Iterator[None]], None] = lambda steps: None) -> None:
+    def __init__(self, ahead: Ahead = lambda steps: None) -> None:
         self._ahead = ahead
         self._sites: dict[tuple[str, bool], _Kept] = {}
         """By the id of the allocation that shares its hosts, and whether nobody has a slot."""
@@ -93,7 +99,7 @@ class SharedSlots:
                 pass
             yield
 
-        self._ahead(steps())
+        self._ahead(steps)
 
     def _read_ahead(self, routes: Routes) -> Iterator[None]:
         steps = routes.read_ahead()
@@ -221,7 +227,7 @@ class SharedSlots:
                 if other is None:
                     lost = failed.intersection(part.links(fabric.topology))
                     routes = Routes(fabric.topology, part, lost)
-                    self._ahead(self._read_ahead(routes))
+                    self._ahead(partial(self._read_ahead, routes))
                 else:
                     routes = other.site.routes
                 site = RoutedSite(routes, sharing.slots, sharing.bandwidth, sharing.risk)
