@@ -57,39 +57,53 @@ def worst_questions(fabric: str, hosts: int, parent: str | None = None) -> list[
 
 
 def _on_shared_hosts(at: str, hosts: int, parent: str) -> list[Question]:
-    inside, many = f"parent={parent}", min(MOST, 4 * hosts)
-    few = max(2, hosts // 4)
-    each = [round(0.5 + number % 97 / 50, 2) for number in range(many)]
-    amounts = ",".join(map(str, each))
+    inside, at_risks = f"parent={parent}", f"risks={RISKS}&parent={parent}"
+    most = min(MOST, 4 * hosts)
     dry = {"name": "worst", "dry_run": True, "class": "shared", "parent": parent}
-    alike = {"bandwidth": 1.0, "deviation": 0.7}
+    found = [
+        Question(
+            f"fit of {size} that differ at 8 risks",
+            "GET",
+            f"{at}/fit?slots={size}&bandwidth={_listed(size)}&deviation=0.3&{at_risks}",
+        )
+        for size in sorted({most, 3 * hosts // 4, 96, 17} - {0}, reverse=True)
+        if size <= most
+    ]
+    few = max(2, hosts // 16)
+    found += [
+        Question(
+            f"{what} of {size} alike at 8 risks",
+            "GET",
+            f"{at}/{what}?slots={size}&bandwidth=0.3&deviation=0.2&{at_risks}",
+        )
+        for what, size in (("fit", most), ("fit", few), ("map", few))
+    ]
+    each = [round(2 * amount, 2) for amount in _amounts(most)]
     return [
-        Question(
-            "fit at 8 risks",
-            "GET",
-            f"{at}/fit?slots={few}&bandwidth=0.3&deviation=0.2&risks={RISKS}&{inside}",
-        ),
-        Question(
-            "map at 8 risks",
-            "GET",
-            f"{at}/map?slots={few}&bandwidth=0.3&deviation=0.2&risks={RISKS}&{inside}",
-        ),
-        Question(
-            "fit of demands that differ",
-            "GET",
-            f"{at}/fit?slots={many}&bandwidth={amounts}&risks={RISKS}&{inside}",
-        ),
-        Question("fit of many slots", "GET", f"{at}/fit?slots={many}&bandwidth=40&{inside}"),
+        *found,
+        Question("fit of many slots", "GET", f"{at}/fit?slots={most}&bandwidth=40&{inside}"),
         Question(
             "dry run of demands that differ",
             "POST",
             "/v1/allocations",
-            {**dry, "slots": many, "bandwidth": each, "deviation": [x / 2 for x in each]},
+            {**dry, "slots": most, "bandwidth": each, "deviation": each},
         ),
         Question(
-            "dry run of many slots", "POST", "/v1/allocations", {**dry, "slots": many, **alike}
+            "dry run of many slots",
+            "POST",
+            "/v1/allocations",
+            {**dry, "slots": most, "bandwidth": 1.0, "deviation": 0.7},
         ),
     ]
+
+
+def _amounts(size: int) -> list[float]:
+    """Gb/s of so many virtual machines, nearly all of them different."""
+    return [round(0.15 + number % 97 / 300, 3) for number in range(size)]
+
+
+def _listed(size: int) -> str:
+    return ",".join(map(str, _amounts(size)))
 
 
 def small_question(fabric: str, parent: str | None = None) -> Question:
