@@ -501,7 +501,8 @@ class Allocations:
         demand = asked.demand(record.slots)
         check_demand(demand)
         names = self._store.fabric(record.fabric).inventory.host_names
-        return SlotChange(demand, self._slots, names, self._compute.claims_slots)
+        budget = RequestBudget(self._search_budget)
+        return SlotChange(demand, self._slots, names, budget, self._compute.claims_slots)
 
     def _while_changing(
         self, caller: Caller, record: AllocationRecord, asked: ResizeRequest
@@ -794,8 +795,9 @@ class Allocations:
         if request.slots is not None:
             ledger, _ = self._store.ledger(request.fabric)
             empty = ledger.ledger(request.parent).unowned()
-            possible = self._slots.fits(empty, request.slots)
-            return replace(refusal, fits_when_empty=possible)
+            possible = self._slots.fits(empty, request.slots, budget)
+            cut_off = refusal.cut_off or budget.cut
+            return replace(refusal, fits_when_empty=possible, cut_off=cut_off)
         policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
         ledger = self._store.ledger(request.fabric)[0].ledger(request.parent)
         words = self._store.words(request.fabric)

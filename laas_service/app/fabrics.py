@@ -396,12 +396,12 @@ class Fabrics:
             InvalidInput: the policy is not offered, ``hosts`` is below 1, the fabric has nothing
                 of what the constraints say, or as ``Lookup.part`` and ``slot_fit``.
         """
+        budget = RequestBudget(self._search_budget)
         if asked.slots is not None:
             check_demand(asked.slots)
             part = self._lookup.part(caller, replace(asked, fabric=fabric_id))
             ledger = self._store.ledger(part.fabric)[0].ledger(part.id)
-            return slot_fit(self._slots, ledger, asked.slots, risks)
-        budget = RequestBudget(self._search_budget)
+            return slot_fit(self._slots, ledger, asked.slots, budget, risks)
         policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
         if asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")

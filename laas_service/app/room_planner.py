@@ -21,6 +21,7 @@ from laas_service.app.quotas import Quotas
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.admission.constrained import explain_constraints
 from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
 from laas_service.domain.idle_links import idle_components
 from laas_service.domain.inventory import Switch
@@ -295,9 +296,15 @@ class RoomPlanner:
             if lost:
                 raise Conflict(f"links of {parent!r} have failed; repair them, then consolidate")
         candidates, left = self._sharers(draft, fabric_id, parent, permission)
+        budget = RequestBudget(MOVES_WORK)
         while True:
             plan = empty_hosts(
-                policy, inner, permission.moves, most_per_host, candidates.__contains__
+                policy,
+                inner,
+                permission.moves,
+                most_per_host,
+                candidates.__contains__,
+                request_budget=budget,
             )
             moves = [
                 Nearest(change, len(change.slots.moves))

@@ -99,9 +99,13 @@ class Admission:
     def admit(
         self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
-        return self.group.decide(
-            _NewRequest(self.transactions, new.fabric, repr(new.id), new, propose, self._ledgers)
+        request = _NewRequest(
+            self.transactions, new.fabric, repr(new.id), new, propose, self._ledgers
         )
+        if new.slots is not None:  # it has to see the rows of those before it
+            alone: AllocationRecord | NoFit = self.optimist.decide(request)
+            return alone
+        return self.group.decide(request)
 
     def _joined(self, several: Sequence["_NewRequest"]) -> "_NewRequests":
         subject = listed(request.subject for request in several)
@@ -234,7 +238,7 @@ class _NewRequests(
 
     It has the outcome of deciding them one after the other. So it ends with one that joins the
     queue, as those behind it have to see it there. Requests that have to see another one's rows
-    are left out: of a project with a quota, with the same key, or for slots of shared hosts.
+    are left out: of a project with a quota, or with the same key.
     """
 
     members: Sequence[_NewRequest]
@@ -253,8 +257,6 @@ class _NewRequests(
             project, key = member.new.project_id, member.new.idempotency_key
             limited = member.limits.admission or member.new.alone
             if (limited and project in projects) or (project, key) in keys:
-                continue
-            if member.new.slots is not None:
                 continue
             self.joined.append(place)
             projects.add(project)

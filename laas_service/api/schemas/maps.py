@@ -139,6 +139,9 @@ class MapQuestion(Schema):
     policy: str
     fits: bool
     largest_fit: int
+    cut_off: Annotated[
+        bool, Field(description="The searches stopped at the budget of the request: more may fit.")
+    ] = False
     risks: Annotated[
         list[RiskFit], Field(description="Of slots: further tenants that would fit, by risk.")
     ] = []
