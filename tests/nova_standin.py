@@ -498,6 +498,7 @@ class Cloud:
                     "hypervisor_hostname": f"{host}.example.org",
                     "state": "down" if self.down(host) else "up",
                     "status": "disabled" if host in self.disabled else "enabled",
+                    "hypervisor_type": "QEMU",
                     "service": {"host": host, "id": provider, "disabled_reason": None},
                     "servers": [{"name": "server", "uuid": id} for id, _ in self._servers_on(host)],
                 }

@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+import tempfile
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from keystoneauth1 import loading
@@ -67,7 +70,22 @@ def connect(server, tmp_path, compute_options=(), **nova_options):
     conf = cfg.ConfigOpts()
     register_opts(conf)
     conf(["--config-file", str(file)], project="laas")
+    conf.set_override("state_dir", str(tmp_path))
+    with closing(sqlite3.connect(tmp_path / "laas.sqlite")) as copy:
+        database().backup(copy)
     return Parts(conf).compute
+
+
+@cache
+def database():
+    """A database without a fabric, made once."""
+    directory = tempfile.mkdtemp()
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf.set_override("state_dir", directory)
+    Parts(conf).upgrade_database()
+    return sqlite3.connect(f"{directory}/laas.sqlite", check_same_thread=False)
 
 
 @pytest.fixture

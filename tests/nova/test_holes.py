@@ -27,7 +27,8 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.adapters.nova import Cloud, NovaCompute
+from laas_service.adapters.nova import NovaCompute
+from laas_service.adapters.nova.cloud import Cloud
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover, Occupant
 from laas_service.app.records import AllocationRecord, Caller, Drift

@@ -54,7 +54,8 @@ class ComputeHost:
 
     ``up``: its compute service reports. ``enabled``: it may get servers; ``reason`` is why an
     administrator disabled it, empty if nobody said. ``unfit``: why no new owner may get a host
-    that has no compute service, as the state of an Ironic node; empty if one may.
+    that has no compute service, as the state of an Ironic node; empty if one may. ``name`` is its
+    own name there, empty if it has none.
     """
 
     up: bool = True
@@ -62,6 +63,7 @@ class ComputeHost:
     reason: str = ""
     servers: tuple[Occupant, ...] = ()
     unfit: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,12 @@ class Compute(Protocol):
         Servers are those that compute itself has on the host, whether placement knows them or not.
         """
 
+    def nearest(self, hosts: Collection[str]) -> Mapping[str, str]:
+        """For those of these hosts that it does not know, the name there that nearly matches.
+
+        Hosts without such a name are missing. ``look`` learns the names.
+        """
+
     def load(self, hosts: Collection[str]) -> ServerLoad | None:
         """The servers that compute itself has on these hosts; None if it cannot tell."""
 
@@ -194,8 +202,10 @@ class Compute(Protocol):
     def stop(self, server: str) -> None:
         """Ask for a server of any project to be stopped; ``Forbidden`` unless an administrator."""
 
-    def hand_over(self, handover: Handover) -> None:
+    def hand_over(self, handover: Handover, ready: Collection[str] = ()) -> None:
         """Make the allocation's aggregate hold exactly these hosts for its project; verified.
+
+        ``Unavailable`` if one of ``ready`` could start no server now, and nothing is changed then.
 
         ``HostsBusy`` if another project's servers are on one of them. With slots: if a server is
         there that holds no slot of any allocation. Servers beyond the slots stay.
