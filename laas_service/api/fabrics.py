@@ -28,7 +28,8 @@ def index(call: Call, query: schemas.Paging) -> Answer:
 def show(call: Call, fabric_id: str) -> Answer:
     """Show a fabric's shape and how many of its hosts and links are in use."""
     fabric = call.fabrics.fabric(fabric_id)
-    return Answer(200, schemas.Fabric.of(fabric, call.fabrics.utilization(fabric_id)))
+    alarm = call.fabrics.hosts_alarm(fabric_id) if _sees_inventory(call) else None
+    return Answer(200, schemas.Fabric.of(fabric, call.fabrics.utilization(fabric_id), alarm))
 
 
 def delete(call: Call, fabric_id: str) -> Answer:
@@ -81,16 +82,20 @@ def _slots(query: schemas.SlotsQuery) -> SlotDemand | None:
     return demand
 
 
+def _sees_inventory(call: Call) -> bool:
+    try:
+        call.require(policies.INVENTORY)
+    except Forbidden:
+        return False
+    return True
+
+
 def show_map(call: Call, fabric_id: str, query: schemas.MapQuery) -> Answer:
     """Show a map of the fabric: its cables by level with owner, state and load, and tenants.
 
     The own project's, unless the caller may see the inventory; all else looks alike then.
     """
-    try:
-        call.require(policies.INVENTORY)
-        everything = True
-    except Forbidden:
-        everything = False
+    everything = _sees_inventory(call)
     question, slots = None, _slots(query)
     if query.hosts is not None and slots is not None:
         raise InvalidInput("slots", query.slots, "ask for hosts or slots, not both")

@@ -40,6 +40,7 @@ from laas_service.adapters.nova.names import HostNames, read_pairs
 from laas_service.adapters.placement_slots import SLOTS, class_of
 from laas_service.adapters.server_moves import advance
 from laas_service.app.ports.compute import (
+    KEPT,
     ComputeHost,
     Handover,
     MoveProgress,
@@ -276,7 +277,18 @@ class NovaCompute:
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         """See ``Compute.occupants``; hosts in the order of their names."""
         hypervisors = self._known(hosts, search=True)
-        return self._not_evacuated(self._occupants(hosts, hypervisors), hypervisors)
+        found = self._not_evacuated(self._occupants(hosts, hypervisors), hypervisors)
+        return self._dated(found)
+
+    def _dated(self, occupants: Iterable[Occupant]) -> list[Occupant]:
+        """The same occupants; servers that Nova keeps after their deletion with its time."""
+        found, deleted = [], dict[str, Mapping[str, str]]()
+        for one in occupants:
+            if one.host not in deleted:
+                bare = one.host in self._node_of
+                deleted[one.host] = {} if bare else self._cloud.deleted_on(one.host)
+            found.append(replace(one, deleted_at=deleted[one.host].get(one.consumer, "")))
+        return found
 
     def hand_over(self, handover: Handover, ready: Collection[str] = ()) -> None:
         """See ``Compute.hand_over``. Repeating it changes nothing, but refreshes all schedulers.
@@ -403,7 +415,8 @@ class NovaCompute:
             Occupant(host, id, handover.project_id) for host in sorted(held) for id in held[host]
         ]
         if left:
-            raise HostsBusy(f"slots cannot be taken back: {_listed_occupants(left)}")
+            text = _listed_occupants(self._dated(left))
+            raise HostsBusy(f"slots cannot be taken back: {text}")
         self._slots.drop_class(name)
         if present:
             self._join_pool(present.hosts & hypervisors.keys())
@@ -427,11 +440,11 @@ class NovaCompute:
         """See ``Compute.slot_holders``; hosts in the order of their names."""
         name = class_of(handover.allocation_id)
         hypervisors = self._known(handover.hosts)
-        return [
+        return self._dated(
             Occupant(host, consumer, handover.project_id)
             for host in sorted({*handover.hosts} & hypervisors.keys())
             for consumer in sorted(self._held_slots(host, hypervisors[host], [name]))
-        ]
+        )
 
     def _delete_all(
         self, handover: Handover, hosts: Iterable[str], hypervisors: Mapping[str, Hypervisor]
@@ -821,7 +834,8 @@ class NovaCompute:
         occupants = self._not_evacuated(occupants, hypervisors)
         left = [o for o in occupants if o.host in members or o.project_id == handover.project_id]
         if left:
-            raise HostsBusy(f"hosts cannot be taken back: {_listed_occupants(left)}")
+            text = _listed_occupants(self._dated(left))
+            raise HostsBusy(f"hosts cannot be taken back: {text}")
 
     def _check_written(
         self, written: Aggregate | None, handover: Handover, desired: Mapping[str, str]
@@ -1405,12 +1419,8 @@ def _check_ready(hosts: Collection[str], hypervisors: Mapping[str, Hypervisor]) 
 
 
 def _listed_occupants(occupants: Collection[Occupant]) -> str:
-    return listed(
-        sorted(
-            f"{o.host} runs {o.consumer} of project {o.project_id or '(unknown)'}"
-            for o in occupants
-        )
-    )
+    text = listed(sorted(f"{one.host} {one.text}" for one in occupants))
+    return f"{text}; {KEPT}" if any(one.deleted_at for one in occupants) else text
 
 
 def _with(compute: Hypervisor, node: Node) -> Hypervisor:

@@ -23,6 +23,7 @@ from laas_service.adapters.nova.names import HostNames
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.adapters.placement_slots import PlacementSlots
 from laas_service.adapters.server_moves import EVACUATION, ComputeService, Migration, Server
+from laas_service.domain.errors import Forbidden
 
 NOVA_VERSION = "2.87"
 """Last version before 2.88, which makes the list of hypervisors query every compute host."""
@@ -287,6 +288,31 @@ class Cloud(Calls):
             },
         )
 
+    def deleted_on(self, host: str) -> dict[str, str]:
+        """Servers of a host that are deleted and can be restored: when they were deleted, by id.
+
+        Nova lists these to administrators only, and not among a host's other servers. None without
+        that right.
+        """
+        search = {
+            "all_tenants": 1,
+            "host": self.names.nova(host),
+            "deleted": True,
+            "status": "SOFT_DELETED",
+        }
+        try:
+            return self._read(
+                f"list the deleted servers on host {host}",
+                "os_compute_api:servers:detail:get_all_tenants (an administrator's)",
+                lambda: {
+                    str(server.id): str(server.updated)
+                    for server in self._nova.servers.list(search_opts=search, limit=-1)
+                    if server.status == "SOFT_DELETED"
+                },
+            )
+        except Forbidden:
+            return {}
+
     def compute_service(self, host: str) -> ComputeService:
         """The compute service of a host; down if Nova does not know it."""
 
@@ -306,16 +332,24 @@ class Cloud(Calls):
 
         Nova calls these migrations done until the compute service of the host starts again.
         """
-        listing = self._nova.migrations.list
+        search = {
+            "source_compute": self.names.nova(host),
+            "migration_type": EVACUATION,
+            "status": "done",
+        }
+
+        def read() -> set[str]:
+            found: set[str] = set()
+            marker = None
+            while page := self._nova.migrations.list(**search, marker=marker):
+                found |= {str(migration.to_dict()["instance_uuid"]) for migration in page}
+                marker = page[-1].to_dict()["uuid"]
+            return found
+
         return self._read(
             f"list the servers that were evacuated from host {host}",
             "os_compute_api:os-migrations:index, index:all_projects and index:host",
-            lambda: {
-                str(migration.to_dict()["instance_uuid"])
-                for migration in listing(
-                    source_compute=self.names.nova(host), migration_type=EVACUATION, status="done"
-                )
-            },
+            read,
         )
 
     def migrations(self, server: str) -> list[Migration]:

@@ -41,11 +41,31 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A server (or migration) on a host, and its project; None if nobody may tell."""
+    """A server (or migration) on a host, and its project; None if nobody may tell.
+
+    ``deleted_at``: when a server was deleted that can still be restored, as ISO 8601 has it; empty
+    for all others, and where nobody may tell.
+    """
 
     host: str
     consumer: str
     project_id: str | None
+    deleted_at: str = ""
+
+    @property
+    def text(self) -> str:
+        """What it is, as a part of a sentence that begins with its host."""
+        what = f"{self.consumer} of project {self.project_id or '(unknown)'}"
+        if not self.deleted_at:
+            return f"runs {what}"
+        return f"keeps {what}, deleted at {self.deleted_at}"
+
+
+KEPT = (
+    "Nova keeps a deleted server for its reclaim_instance_interval from then on; an administrator "
+    "ends it at once (openstack server delete --force), and it can be restored until then"
+)
+"""What ends the occupancy of servers with ``deleted_at``."""
 
 
 @dataclass(frozen=True, slots=True)
