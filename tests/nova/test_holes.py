@@ -1152,11 +1152,11 @@ class TestKeptServers:
         naive.flags(reclaim_instance_interval=3600)
         (host,) = naive.boot(RED)
         (server,) = naive.admin.servers.list(search_opts={"all_tenants": 1})
-        naive.undo.callback(naive.admin.servers.force_delete, server.id)
         naive.nova.client(RED).servers.delete(server.id)
         listed = partial(naive.admin.servers.list, search_opts={"all_tenants": 1})
         eventually(lambda: not listed(), "it is not listed")
         assert naive.compute.occupants([host])
+        naive.admin.servers.force_delete(server.id)
 
     def test_ours(self, ours, parts):
         ours.flags(reclaim_instance_interval=3600)
