@@ -220,7 +220,9 @@ class Parts:
     def compute(self) -> Compute:
         options = self._conf.compute
         if options.kind == "nova":
-            return nova.connect(self._conf, self._host_guids, self.watchdog.beat)
+            return nova.connect(
+                self._conf, self._host_guids, self.watchdog.beat, self._names_in_nova
+            )
         if options.kind == "ironic":
             return ironic.connect(self._conf, self._host_guids, self.watchdog.beat)
         return DirectoryCompute(
@@ -248,6 +250,15 @@ class Parts:
             for endpoint in fabric.inventory.endpoints:
                 if endpoint.host is not None:
                     found.setdefault(names[endpoint.host], set()).add(endpoint.guid)
+        return found
+
+    def _names_in_nova(self) -> dict[str, str]:
+        """Every host by name, with its recorded name in Nova; empty if Nova never had it."""
+        found: dict[str, str] = {}
+        for fabric in self.store.fabrics():
+            memory = self.store.host_memory(fabric.id)
+            for name in filter(None, fabric.inventory.host_names):
+                found[name] = found.get(name) or memory.name(name)
         return found
 
     @property

@@ -28,7 +28,8 @@ def index(call: Call, query: schemas.Paging) -> Answer:
 def show(call: Call, fabric_id: str) -> Answer:
     """Show a fabric's shape and how many of its hosts and links are in use."""
     fabric = call.fabrics.fabric(fabric_id)
-    return Answer(200, schemas.Fabric.of(fabric, call.fabrics.utilization(fabric_id)))
+    alarm = call.fabrics.hosts_alarm(fabric_id) if call.allows(policies.INVENTORY) else None
+    return Answer(200, schemas.Fabric.of(fabric, call.fabrics.utilization(fabric_id), alarm))
 
 
 def delete(call: Call, fabric_id: str) -> Answer:

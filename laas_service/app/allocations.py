@@ -35,7 +35,7 @@ from laas_service.app.ports.allocations import (
     PlacementChanges,
     Transitions,
 )
-from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.compute import KEPT, Compute
 from laas_service.app.ports.compute_hosts import ComputeHostRecords
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
@@ -855,11 +855,14 @@ class Allocations:
             found = self._compute.slot_holders(handover_of(fabric, record))
         else:
             found = self._compute.occupants(host_names(fabric, record.held))
-        busy = sorted({occupant.host for occupant in found})
+        busy = sorted({occupant.host for occupant in found if not occupant.deleted_at})
+        texts = []
         if busy:
-            raise HostsBusy(
-                f"servers still run on {listed(busy)}; delete them first, or release with force"
-            )
+            texts = [f"servers still run on {listed(busy)}; delete them first"]
+        if kept := [f"{one.host} {one.text}" for one in found if one.deleted_at]:
+            texts.append(f"{listed(sorted(kept))}; {KEPT}")
+        if texts:
+            raise HostsBusy(f"{'; '.join(texts)}, or release with force")
 
 
 def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:

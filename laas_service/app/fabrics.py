@@ -333,7 +333,12 @@ class Fabrics:
         """What operators and observation say of the fabric."""
         store = self._store
         words, observation = store.words(fabric_id), store.observation(fabric_id)
-        return inventory.Said(words, observation, store.virtual_ports(fabric_id))
+        names = store.host_memory(fabric_id).names
+        return inventory.Said(words, observation, store.virtual_ports(fabric_id), names)
+
+    def hosts_alarm(self, fabric_id: str) -> str | None:
+        """Why so many hosts seem away that none is withheld, or how many were never known."""
+        return self._store.host_memory(fabric_id).alarm
 
     def _host_number(self, fabric_id: str, name: str) -> int:
         number = self._store.fabric(fabric_id).inventory.host_numbers.get(name)
