@@ -12,7 +12,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from laas_service.cmd.process import registered
+from laas_service.cmd.process import reason, registered
 from laas_service.conf import review
 
 LOG = logging.getLogger(__name__)
@@ -67,6 +67,6 @@ def _errors(args: Sequence[str] | None, switches: Sequence[Any]) -> list[str]:
     fresh = registered(switches)
     try:
         fresh(args, project="laas")
-    except (cfg.Error, SystemExit) as error:
-        return [str(error)]
+    except (cfg.Error, SystemExit, UnicodeDecodeError) as error:
+        return [reason(error) if isinstance(error, Exception) else str(error)]
     return review.wrong_values(fresh)
