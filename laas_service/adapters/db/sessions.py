@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 
 LOG = logging.getLogger(__name__)
 
-_ASTRAY = {"25006", 1290, 1836, 1047}
+_ASTRAY: frozenset[object] = frozenset({"25006", 1290, 1836, 1047})
 """Errors of a server that takes no writes: PostgreSQL's read_only_sql_transaction, MariaDB's
 ``--read-only`` and ``innodb_read_only``, and a Galera node outside of the primary component."""
 
@@ -53,7 +53,7 @@ def watch(engine: Engine) -> None:
     ends = dialect.is_disconnect
 
     def is_disconnect(error: Any, *rest: Any) -> bool:
-        return code_of(error) in _ASTRAY or ends(error, *rest)
+        return _leads_astray(error) or ends(error, *rest)
 
     dialect.is_disconnect = is_disconnect  # type: ignore[method-assign,assignment]
     question = _QUESTIONS.get(dialect.name)
@@ -63,13 +63,11 @@ def watch(engine: Engine) -> None:
         dialect.do_ping = check.ping  # type: ignore[method-assign,assignment]
 
 
-def code_of(error: BaseException | None) -> str | int | None:
-    """PostgreSQL's SQLSTATE, or the number of MariaDB's error; None if it is no such error."""
-    state: str | None = getattr(error, "sqlstate", None)
-    if state is not None:
-        return state
-    first = error.args[0] if error is not None and error.args else None
-    return first if isinstance(first, int) else None
+def _leads_astray(error: BaseException) -> bool:
+    """Whether the error is one of ``_ASTRAY``: a SQLSTATE, or the number in front."""
+    first = error.args[0] if error.args else None
+    number = first if isinstance(first, int) else None
+    return bool(_ASTRAY & {getattr(error, "sqlstate", None), number})
 
 
 class _Check:
