@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from laas_service.adapters.db.database_url import Discreet, parsed
+from laas_service.adapters.db.database_url import Redaction, parsed
 from laas_service.cmd.process import registered
 from laas_service.conf.database import connection, engine_options
 from laas_service.domain.errors import InvalidInput
@@ -114,7 +114,7 @@ def test_other_options_of_the_database_are_named_without_their_values(tmp_path):
 
 
 def test_a_library_shows_no_password_while_it_connects():
-    hides = Discreet(parsed("postgresql+psycopg://laas:Left@h/laas?sslmode=Right"))
+    hides = Redaction(parsed("postgresql+psycopg://laas:Left@h/laas?sslmode=Right"))
     record = logging.LogRecord("oslo_db", logging.INFO, "", 0, "%s and %s", ("Left", "Right"), None)
     assert hides.filter(record)
     assert record.getMessage() == "*** and ***"

@@ -3,7 +3,7 @@
 """The URL of the database: its mistakes are explained, and no part of it is printed.
 
 A mistake moves parts of a password to other places: ``laas:a@b@host`` names the host ``b@host``.
-So errors show no part of the text, and ``Discreet`` hides passwords and options in errors and logs
+So errors show no part of the text, and ``Redaction`` hides passwords and options in errors and logs
 of libraries.
 """
 
@@ -26,7 +26,7 @@ _STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NAME = re.compile(r"[\w.:%-]*")
 
 SHORT = 4
-"""Characters of a text that ``Discreet`` looks for, at least."""
+"""Characters of a text that ``Redaction`` looks for, at least."""
 
 
 def wrong(fix: str) -> InvalidInput:
@@ -57,7 +57,7 @@ def parsed(text: str) -> URL:
     return url
 
 
-class Discreet(logging.Filter):
+class Redaction(logging.Filter):
     """Makes a library's log record one line, without the password and the options of a URL."""
 
     def __init__(self, url: URL) -> None:

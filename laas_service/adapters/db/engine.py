@@ -115,9 +115,9 @@ def _server(url: URL, options: Mapping[str, Any]) -> Engine:
             "the service needs: with pgbouncer set pool_mode = session for this database, or name "
             "the server itself"
         )
-    discreet = database_url.Discreet(url)
+    redaction = database_url.Redaction(url)
     said: dict[logging.Logger, Any] = {
-        logging.getLogger("oslo_db.sqlalchemy.engines"): discreet,
+        logging.getLogger("oslo_db.sqlalchemy.engines"): redaction,
         logging.getLogger("oslo_db.sqlalchemy.exc_filters"): _nothing,  # the error is raised here
     }
     for logger, hides in said.items():
@@ -126,7 +126,7 @@ def _server(url: URL, options: Mapping[str, Any]) -> Engine:
         engine: Engine = engines.create_engine(url, **options)
     except (TypeError, ValueError, sqlalchemy.exc.ArgumentError, db_exc.DBError) as error:
         if isinstance(error, db_exc.DBConnectionError):
-            first, *_ = discreet.without_secrets(str(error)).splitlines()
+            first, *_ = redaction.without_secrets(str(error)).splitlines()
             raise Unavailable(f"the database failed: {first}") from None
         fix = "the driver refuses an option after the ?, or a value there; see its documentation"
         raise database_url.wrong(fix) from None
