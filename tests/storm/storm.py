@@ -27,7 +27,7 @@ from tests.storm.site import Chaos, Site
 from tests.storm.wire import LostError, ask
 from tests.waiting import eventually
 
-SETTLES = 240
+SETTLES = 600
 """Seconds for all work to be done once requests and faults have stopped."""
 
 LOST = 2.0
