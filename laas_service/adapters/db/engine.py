@@ -124,10 +124,10 @@ def _server(url: URL, options: Mapping[str, Any]) -> Engine:
         logger.addFilter(hides)
     try:
         engine: Engine = engines.create_engine(url, **options)
-    except (TypeError, ValueError, sqlalchemy.exc.ArgumentError, db_exc.DBError) as error:
-        if isinstance(error, db_exc.DBConnectionError):
-            first, *_ = redaction.without_secrets(str(error)).splitlines()
-            raise Unavailable(f"the database failed: {first}") from None
+    except (db_exc.DBConnectionError, sqlalchemy.exc.OperationalError) as error:
+        first, *_ = redaction.without_secrets(str(error)).splitlines()
+        raise Unavailable(f"the database failed: {first}") from None
+    except (TypeError, ValueError, sqlalchemy.exc.ArgumentError, db_exc.DBError):
         fix = "the driver refuses an option after the ?, or a value there; see its documentation"
         raise database_url.wrong(fix) from None
     finally:
