@@ -31,6 +31,7 @@ from laas_service.adapters.db.clock import DatabaseClock
 from laas_service.adapters.db.engine import (
     connect,
     consistent_read,
+    narrow_characters,
     translated,
     weak_settings,
 )
@@ -70,7 +71,7 @@ from laas_service.app.worker.notifier import Notifier
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
 from laas_service.conf import opensm_site
-from laas_service.conf.database import engine_options
+from laas_service.conf.database import connection, engine_options
 from laas_service.domain.admission.queue import Discipline, Order, Shadow
 from laas_service.domain.compute_hosts import MISSING, HostRules
 from laas_service.domain.constraints import ContentionFree
@@ -185,7 +186,7 @@ class Parts:
 
     @cached_property
     def _engine(self) -> Engine:
-        return connect(self._conf.database.connection, **engine_options(self._conf))
+        return connect(connection(self._conf), **engine_options(self._conf))
 
     @cached_property
     def clock(self) -> DatabaseClock:
@@ -371,6 +372,10 @@ class Parts:
     def weak_database(self) -> list[str]:
         """Settings of the database server that may lose acknowledged requests. ``Unavailable``."""
         return weak_settings(self._engine)
+
+    def narrow_characters(self) -> list[str]:
+        """Why the database cannot hold every name, a sentence each. ``Unavailable``."""
+        return narrow_characters(self._engine)
 
     def unread_switches(self) -> str | None:
         """Why no allocation is confirmed by the switches or an agent; None if they are."""

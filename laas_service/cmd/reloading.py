@@ -13,7 +13,7 @@ from oslo_log import log as logging
 
 from laas_service import background
 from laas_service.cmd.log_lines import make_printable
-from laas_service.cmd.process import registered
+from laas_service.cmd.process import reason, registered
 from laas_service.conf import review
 
 LOG = logging.getLogger(__name__)
@@ -69,6 +69,6 @@ def _errors(args: Sequence[str] | None, switches: Sequence[Any]) -> list[str]:
     fresh = registered(switches)
     try:
         fresh(args, project="laas")
-    except (cfg.Error, SystemExit) as error:
-        return [str(error)]
+    except (cfg.Error, SystemExit, UnicodeDecodeError) as error:
+        return [reason(error) if isinstance(error, Exception) else str(error)]
     return review.wrong_values(fresh)

@@ -21,7 +21,7 @@ from oslo_upgradecheck.common_checks import check_policy_json
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from laas_service.cmd import api
-from laas_service.cmd.process import registered
+from laas_service.cmd.process import reason, registered
 from laas_service.conf import review
 from laas_service.domain.errors import Forbidden, LaasError, NotFound, Unavailable
 from laas_service.domain.wording import listed
@@ -44,8 +44,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         return int(upgradecheck.main(conf, "laas", checks, words))
-    except (cfg.Error, LaasError, OSError) as error:
-        print(f"laas-status: {error}", file=sys.stderr)
+    except (cfg.Error, LaasError, OSError, UnicodeDecodeError) as error:
+        print(f"laas-status: {reason(error)}", file=sys.stderr)
         return 255
 
 
@@ -120,6 +120,10 @@ class Checks(upgradecheck.UpgradeCommands):
     def durability(self) -> Iterator[Finding]:
         for weak in self._parts.weak_database():
             yield Code.WARNING, weak
+
+    def characters(self) -> Iterator[Finding]:
+        for narrow in self._parts.narrow_characters():
+            yield Code.WARNING, narrow
 
     def fabrics(self) -> Iterator[Finding]:
         default = self._conf.api.default_fabric
@@ -334,6 +338,7 @@ Checks._upgrade_checks = (
     ("Policy file", Checks.policy),
     ("Database schema", _row(Checks.schema, tables=False)),
     ("Database durability", _row(Checks.durability, tables=False)),
+    ("Database characters", _row(Checks.characters, tables=False)),
     ("Records", _row(Checks.records, tables=True)),
     ("Fabrics", _row(Checks.fabrics, tables=True)),
     ("Allocations", _row(Checks.allocations, tables=True)),
