@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from laas_service import background
+
 DUE = 10
 """Collections of the middle generation after which a full one is due: Python's own default."""
 
@@ -122,7 +124,7 @@ class Collector:
                 return
             self._collecting = True
         # Not a thread of the whole process: a WSGI server may fork after the application is made.
-        threading.Thread(target=self._collect, name="laas-garbage", daemon=True).start()
+        background.start("laas-garbage", self._collect)
 
     def _collect(self) -> None:
         while True:

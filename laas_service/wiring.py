@@ -31,6 +31,7 @@ from laas_service.adapters.db.clock import DatabaseClock
 from laas_service.adapters.db.engine import (
     connect,
     consistent_read,
+    narrow_characters,
     translated,
     weak_settings,
 )
@@ -70,7 +71,7 @@ from laas_service.app.worker.notifier import Notifier
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
 from laas_service.conf import opensm_site
-from laas_service.conf.database import engine_options
+from laas_service.conf.database import connection, engine_options
 from laas_service.domain.admission.queue import Discipline, Order, Shadow
 from laas_service.domain.compute_hosts import MISSING, HostRules
 from laas_service.domain.constraints import ContentionFree
@@ -185,7 +186,7 @@ class Parts:
 
     @cached_property
     def _engine(self) -> Engine:
-        return connect(self._conf.database.connection, **engine_options(self._conf))
+        return connect(connection(self._conf), **engine_options(self._conf))
 
     @cached_property
     def clock(self) -> DatabaseClock:
@@ -220,7 +221,9 @@ class Parts:
     def compute(self) -> Compute:
         options = self._conf.compute
         if options.kind == "nova":
-            return nova.connect(self._conf, self._host_guids, self.watchdog.beat)
+            return nova.connect(
+                self._conf, self._host_guids, self.watchdog.beat, self._names_in_nova
+            )
         if options.kind == "ironic":
             return ironic.connect(self._conf, self._host_guids, self.watchdog.beat)
         return DirectoryCompute(
@@ -248,6 +251,15 @@ class Parts:
             for endpoint in fabric.inventory.endpoints:
                 if endpoint.host is not None:
                     found.setdefault(names[endpoint.host], set()).add(endpoint.guid)
+        return found
+
+    def _names_in_nova(self) -> dict[str, str]:
+        """Every host by name, with its recorded name in Nova; empty if Nova never had it."""
+        found: dict[str, str] = {}
+        for fabric in self.store.fabrics():
+            memory = self.store.host_memory(fabric.id)
+            for name in filter(None, fabric.inventory.host_names):
+                found[name] = found.get(name) or memory.name(name)
         return found
 
     @property
@@ -360,6 +372,10 @@ class Parts:
     def weak_database(self) -> list[str]:
         """Settings of the database server that may lose acknowledged requests. ``Unavailable``."""
         return weak_settings(self._engine)
+
+    def narrow_characters(self) -> list[str]:
+        """Why the database cannot hold every name, a sentence each. ``Unavailable``."""
+        return narrow_characters(self._engine)
 
     def unread_switches(self) -> str | None:
         """Why no allocation is confirmed by the switches or an agent; None if they are."""

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from laas_service import background
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.faults.counters import (
     BAD_KEYS,
@@ -153,8 +154,7 @@ class CounterReader:
                     break
                 answer.append(self._read.pop(guid))
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="laas-counters", daemon=True)
-                self._thread.start()
+                self._thread = background.start("laas-counters", self._run)
         return tuple(answer)
 
     def _run(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from laas_service import background
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import CableEnds
 from opensm_writer.links import Comparison, Links, compared
@@ -31,20 +32,22 @@ RETRY = 5.0
 T = TypeVar("T")
 
 
-class BackgroundReading(threading.Thread, Generic[T]):
+class BackgroundReading(Generic[T]):
     """Calls ``read`` once, beside the caller: ``result`` or ``error`` is set when it has ``ended``.
 
     A command of OpenSM's machine ends after ``opensm.timeout`` seconds at the latest.
     """
 
     def __init__(self, name: str, read: Callable[[], T]) -> None:
-        super().__init__(name=name, daemon=True)
-        self._read = read
+        self.name, self._read = name, read
         self.result: T | None = None
         self.error: Exception | None = None
         self.ended = threading.Event()
 
-    def run(self) -> None:
+    def start(self) -> None:
+        background.start(self.name, self._run)
+
+    def _run(self) -> None:
         try:
             self.result = self._read()
         except (Unavailable, OSError) as error:

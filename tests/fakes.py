@@ -19,7 +19,8 @@ from laas_service.app.ports.compute import (
     ServerMoves,
     SlotMoves,
 )
-from laas_service.domain.errors import Conflict, HostsBusy, LaasError
+from laas_service.domain.compute_hosts import UNKNOWN, HostView
+from laas_service.domain.errors import Conflict, HostsBusy, LaasError, Unavailable
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
@@ -66,6 +67,7 @@ class FakeCompute:
         self.broken: set[str] = set()  # hosts whose servers cannot be migrated
         self.limits: dict[str, int] = {}  # project -> servers it may run
         self.hosts: dict[str, ComputeHost] | None = None  # what ``look`` shows; None: nothing
+        self.near: dict[str, str] = {}  # names that nearly match hosts that it does not know
         self.closed: set[str] = set()
         self.disk_gb = 20  # of each server
         self.stopped: list[str] = []
@@ -153,8 +155,13 @@ class FakeCompute:
         self.faults.end("move_servers")
         return MoveProgress(under_way=tuple(under_way), stuck=tuple(stuck))
 
-    def hand_over(self, handover: Handover) -> None:
+    def hand_over(self, handover: Handover, ready: Collection[str] = ()) -> None:
         self.faults.begin("hand_over", handover.allocation_id)
+        views = {h: HostView(s.up, s.enabled, s.reason) for h, s in (self.hosts or {}).items()}
+        shown = ready if self.hosts is not None else ()
+        problems = {h: views[h].problem if h in views else UNKNOWN for h in shown}
+        if texts := [f"{host} is {why}" for host, why in problems.items() if why]:
+            raise Unavailable(f"hosts cannot be handed over now: {', '.join(texts)}")
         for host in handover.hosts:
             if self.servers.get(host, handover.project_id) != handover.project_id:
                 raise HostsBusy(f"project {self.servers[host]} has a server on {host}")
@@ -219,6 +226,9 @@ class FakeCompute:
         if self.hosts is None:
             return None
         return {host: seen for host, seen in self.hosts.items() if host in hosts}
+
+    def nearest(self, hosts: Collection[str]) -> Mapping[str, str]:
+        return {host: name for host, name in self.near.items() if host in hosts}
 
     def load(self, hosts: Collection[str]) -> ServerLoad | None:
         self.faults.begin("load", tuple(hosts))

@@ -9,7 +9,7 @@ import threading
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 
 class Refusal(Exception):
@@ -25,6 +25,7 @@ class Network:
         self.ports: dict[str, dict[str, Any]] = {}
         self.policies: dict[str, dict[str, Any]] = {}
         self.failing: int | None = None
+        self.page: int | None = None  # items that a list has at most
 
     def port(self, server: str) -> str:
         id = str(uuid.uuid4())
@@ -36,7 +37,7 @@ class Network:
             raise Refusal(self.failing, "injected")
         match method, path:
             case "GET", ["qos", "policies"]:
-                return {"policies": list(self.policies.values())}
+                return self._page("policies", path, list(self.policies.values()), query)
             case "POST", ["qos", "policies"]:
                 id = str(uuid.uuid4())
                 self.policies[id] = {**body["policy"], "id": id, "rules": []}
@@ -60,18 +61,31 @@ class Network:
                 return {"bandwidth_limit_rule": rule}
             case "GET", ["ports"]:
                 found = list(self.ports.values())
-                for key in {key for key, _ in query} - {"fields"}:
+                for key in {key for key, _ in query} - {"fields", "marker"}:
                     if key == "qos_policy_id":
                         raise Refusal(400, f"['{key}'] is invalid attribute for filtering")
                     values = {value for name, value in query if name == key}
                     found = [port for port in found if port[key] in values]
-                return {"ports": found}
+                return self._page("ports", path, found, query)
             case "PUT", ["ports", id]:
                 if id not in self.ports:
                     raise Refusal(404, f"Port {id} could not be found.")
                 self.ports[id].update(body["port"])
                 return {"port": self.ports[id]}
         raise Refusal(404, f"{method} {path}")
+
+    def _page(self, key, path, found, query):
+        """A part of a list, and the address of the next one, as Neutron has it."""
+        marker = dict(query).get("marker")
+        ids = [item["id"] for item in found]
+        shown = found[ids.index(marker) + 1 if marker else 0 :][: self.page]
+        if not shown or shown[-1] is found[-1]:
+            return {key: shown}
+        more = urlencode(
+            [*((k, v) for k, v in query if k != "marker"), ("marker", shown[-1]["id"])]
+        )
+        href = f"http://elsewhere.example.org/v2.0/{'/'.join(path)}?{more}"
+        return {key: shown, f"{key}_links": [{"rel": "next", "href": href}]}
 
     def _policy(self, id):
         if id not in self.policies:

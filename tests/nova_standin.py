@@ -99,6 +99,7 @@ class Cloud:
         self.hints: dict[str, dict[str, str]] = {}  # server -> scheduler hints
         self.states: dict[str, tuple[str, str | None]] = {}  # server -> status and task, if unusual
         self.locks: dict[str, str | None] = {}  # locked server -> reason
+        self.kept: dict[str, str] = {}  # deleted server that can be restored -> when it was deleted
         self.migrations: list[Migration] = []
         self.held: dict[str, tuple[str, str]] = {}  # migration -> host, project
         self.left_behind: dict[str, tuple[str, str]] = {}  # evacuated server -> host, project
@@ -121,7 +122,7 @@ class Cloud:
         self.after = lambda call, about: None
         self.hanging = threading.Event()
         self.next_id = 1
-        self.page = 1000  # hypervisors per page
+        self.page = 1000  # hypervisors or migrations per page
 
     # -- for tests --------------------------------------------------------------
 
@@ -314,15 +315,18 @@ class Cloud:
         everything = {**self.servers, **self.ghosts}
         return [(id, project) for id, (on, project) in everything.items() if on == host]
 
-    def server_list(self, host, marker):
+    def server_list(self, host, marker, deleted=False):
         hosts = [host] if host else self.providers
         shown = [] if marker else [server for host in hosts for server in self._servers_on(host)]
+        shown = [(id, project) for id, project in shown if (id in self.kept) is deleted]
         return {"servers": [self._server(id, project) for id, project in shown]}
 
     def _server(self, id, project):
         status, task = self.states.get(id, ("ACTIVE", None))
+        status = "SOFT_DELETED" if id in self.kept else status
         shown = {
             "id": id,
+            "updated": self.kept.get(id, "2026-01-01T00:00:00Z"),
             "tenant_id": project,
             "status": status,
             "OS-EXT-STS:task_state": task,
@@ -469,7 +473,10 @@ class Cloud:
             one
             for one in reversed(self.migrations)
             if all(getattr(one, name) == value for name, value in wanted.items())
-        ][: int(query.get("limit", ["1000"])[0])]
+        ]
+        if "marker" in query:
+            found = found[[one.uuid for one in found].index(query["marker"][0]) + 1 :]
+        found = found[: min(self.page, int(query.get("limit", ["1000"])[0]))]
         return {
             "migrations": [
                 {
@@ -498,6 +505,7 @@ class Cloud:
                     "hypervisor_hostname": f"{host}.example.org",
                     "state": "down" if self.down(host) else "up",
                     "status": "disabled" if host in self.disabled else "enabled",
+                    "hypervisor_type": "QEMU",
                     "service": {"host": host, "id": provider, "disabled_reason": None},
                     "servers": [{"name": "server", "uuid": id} for id, _ in self._servers_on(host)],
                 }
@@ -742,7 +750,8 @@ class Handler(BaseHTTPRequestHandler):
             case "GET", ["compute", "servers", "detail"]:
                 query = parse_qs(url.query)
                 host, last = query.get("host", [None])[0], query.get("marker")
-                return "servers", host, lambda: cloud.server_list(host, last), None
+                deleted = query.get("deleted") == ["True"]
+                return "servers", host, lambda: cloud.server_list(host, last, deleted), None
             case "POST", ["compute", "servers", server, "action"]:
                 (verb,) = body
                 return verb, server, lambda: cloud.server_action(server, body), None

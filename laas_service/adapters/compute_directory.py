@@ -100,14 +100,21 @@ class DirectoryCompute:
         """Always None: the adapter cannot see hosts."""
         return None
 
+    def nearest(self, hosts: Collection[str]) -> Mapping[str, str]:
+        """Always empty: the adapter cannot see hosts."""
+        return {}
+
     def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
         """Nothing: the adapter sees no server for which it would have to close a host."""
 
     def stop(self, server: str) -> None:
         """Nothing: the adapter sees no server."""
 
-    def hand_over(self, handover: Handover) -> None:
-        """Write the commands that make the aggregate hold exactly these hosts."""
+    def hand_over(self, handover: Handover, ready: Collection[str] = ()) -> None:
+        """Write the commands that make the aggregate hold exactly these hosts.
+
+        Nobody tells whether a host is ready.
+        """
         id, project = _checked_id(handover.allocation_id), handover.project_id
         _check_arguments("project_id", [project])
         _check_arguments("hosts", handover.hosts)
@@ -323,9 +330,9 @@ def _check_no_overlap(id: str, desired: Tenant, state: State) -> None:
     for host in desired.hosts:
         if (owner := state.owners.get(host, id)) != id:
             raise Conflict(
-                f"host {host} is handed over to allocation {owner}; if that is not recorded "
-                f"(a restored database), delete aggregate laas-{owner} and the lines with "
-                f'"id": "{owner}" in journal'
+                f"host {host} is handed over to allocation {owner}, which keeps it; if two fabrics "
+                "record the same hosts, release the allocations of one of them, then delete that "
+                "fabric (laas fabric delete)"
             )
 
 

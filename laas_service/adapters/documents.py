@@ -40,7 +40,14 @@ from laas_service.domain.allocation import (
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import DEAREST, PLAIN_HOSTS, TRAIT, Features, HostFeatures
-from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
+from laas_service.domain.inventory import (
+    Cable,
+    Endpoint,
+    Inventory,
+    PortRef,
+    Switch,
+    not_a_guid,
+)
 from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name, parse_link
@@ -247,6 +254,11 @@ def virtual_ports_from(document: object) -> dict[int, tuple[int, ...]]:
         InvalidInput: it is no such document; names the field.
     """
     read = validated(_VirtualPorts, "snapshot", {"virtual_guids": document})
+    for port, guids in read.virtual_guids:
+        for guid in guids:
+            if (why := not_a_guid(guid)) is not None:
+                fix = f"{why}; leave it out of the ports behind {_hex(port)}"
+                raise InvalidInput("virtual_guids", _hex(guid), fix)
     return {port: tuple(guids) for port, guids in read.virtual_guids}
 
 

@@ -47,6 +47,7 @@ from laas_service.domain.errors import (
     InvalidInput,
     LaasError,
     NotFound,
+    Unavailable,
 )
 from laas_service.domain.wording import listed
 
@@ -161,6 +162,10 @@ class IronicCompute:
             for host in sorted(set(hosts) & nodes.keys())
         }
 
+    def nearest(self, hosts: Collection[str]) -> Mapping[str, str]:
+        """Always empty: a node of another name is found by its GUIDs."""
+        return {}
+
     def load(self, hosts: Collection[str]) -> ServerLoad:
         """See ``Compute.load``; the service copies no disk of a node."""
         return ServerLoad(len(self.occupants(hosts)))
@@ -174,7 +179,7 @@ class IronicCompute:
             if server in (node.instance, node.uuid) and node.deployed:
                 self._cloud.power_off(node)
 
-    def hand_over(self, handover: Handover) -> None:
+    def hand_over(self, handover: Handover, ready: Collection[str] = ()) -> None:
         """See ``Compute.hand_over``. Only nodes that are available join, before they are leased.
 
         The lease of a node that the allocation has already is corrected, whatever its state. A
@@ -190,6 +195,9 @@ class IronicCompute:
             strays = {h: node for h, node in _marked(nodes, id).items() if h not in hosts}
             staying = filter(None, [self._leave(h, node) for h, node in sorted(strays.items())])
             self._check_known(hosts, nodes)
+            if unready := {h: nodes[h] for h in hosts.intersection(ready) if nodes[h].problem}:
+                problems = [f"{host} is {node.problem}" for host, node in sorted(unready.items())]
+                raise Unavailable(f"hosts cannot be handed over now: {listed(problems)}")
             joining = {h: nodes[h] for h in hosts if not _belongs(nodes[h], id)}
             self._check_joining(joining)
             for host in sorted(hosts):

@@ -38,6 +38,14 @@ class KeystoneProjects:
         self._must_be_enabled(domain, project_id, "its domain")
         return True
 
+    def is_gone(self, project_id: str) -> bool:
+        """See ``Projects.is_gone``."""
+        try:
+            self._get("projects", "project", project_id)
+        except InvalidInput:
+            return True
+        return False
+
     def _must_be_enabled(self, document: dict[str, Any], project_id: str, what: str) -> None:
         if not document["enabled"]:
             raise InvalidInput("project_id", project_id, f"{what} is disabled; {FIX}")

@@ -19,7 +19,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_service import backend
 
-from laas_service import messages
+from laas_service import background, messages
 from laas_service.app import notifications
 from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
 
@@ -139,7 +139,7 @@ class Waker:
         with self._lock:
             if self._process != os.getpid():
                 self._process, self._requested = os.getpid(), threading.Event()
-                threading.Thread(target=self._run, name="laas-waker", daemon=True).start()
+                background.start("laas-waker", self._run)
         self._requested.set()
 
     def _run(self) -> None:
@@ -167,7 +167,7 @@ class Listener:
 
     def start(self) -> None:
         """Start the listening thread and return at once."""
-        threading.Thread(target=self._start, name="laas-listener", daemon=True).start()
+        background.start("laas-listener", self._start, again=self._pause)
 
     @property
     def listening(self) -> bool:
@@ -178,11 +178,7 @@ class Listener:
         """Stop listening; waits up to ``timeout`` seconds for the connection to close."""
         self._stopping.set()
         if self._server is not None:
-            thread = threading.Thread(
-                target=self._server.stop, name="laas-listener-stop", daemon=True
-            )
-            thread.start()
-            thread.join(timeout)
+            background.start("laas-listener-stop", self._server.stop).join(timeout)
 
     def _start(self) -> None:
         while not self._stopping.is_set():

@@ -11,6 +11,7 @@ receives is not limited.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from keystoneauth1 import exceptions as keystone_errors
 from keystoneauth1 import loading
@@ -177,10 +178,21 @@ class NeutronLimits(Calls):
         return found
 
     def _list(self, what: str, query: str) -> list[dict[str, Any]]:
-        path = f"/v2.0/{what}?{query}"
+        """All pages: Neutron may have a ``pagination_max_limit``."""
         key = what.rpartition("/")[2]
-        action = f"list the {key} of Neutron"
-        return self._read(action, ADMIN, lambda: list(self._neutron.get(path).json()[key]))
+
+        def read() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = []
+            page: str | None = query
+            while page is not None:
+                answer = self._neutron.get(f"/v2.0/{what}?{page}").json()
+                found += answer[key]
+                links = answer.get(f"{key}_links", ())
+                following = [str(link["href"]) for link in links if link["rel"] == "next"]
+                page = urlsplit(following[0]).query if following else None
+            return found
+
+        return self._read(f"list the {key} of Neutron", ADMIN, read)
 
     def _change(self, path: str, call: Callable[[], Any]) -> str | None:
         return self._write(f"write {path} of Neutron", ADMIN, call, lambda _: None)

@@ -11,7 +11,7 @@ from laas_service.app.requests import AllocationRequest, Question
 from laas_service.app.room_planner import Permission
 from laas_service.app.views import inventory
 from laas_service.domain.allocation import NoFit, SlotDemand
-from laas_service.domain.errors import Forbidden, InvalidInput
+from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
 from laas_service.domain.topology import Link, link_name, parse_link
@@ -28,7 +28,8 @@ def index(call: Call, query: schemas.Paging) -> Answer:
 def show(call: Call, fabric_id: str) -> Answer:
     """Show a fabric's shape and how many of its hosts and links are in use."""
     fabric = call.fabrics.fabric(fabric_id)
-    return Answer(200, schemas.Fabric.of(fabric, call.fabrics.utilization(fabric_id)))
+    alarm = call.fabrics.hosts_alarm(fabric_id) if call.allows(policies.INVENTORY) else None
+    return Answer(200, schemas.Fabric.of(fabric, call.fabrics.utilization(fabric_id), alarm))
 
 
 def delete(call: Call, fabric_id: str) -> Answer:
@@ -85,19 +86,18 @@ def show_map(call: Call, fabric_id: str, query: schemas.MapQuery) -> Answer:
     """Show a map of the fabric: its cables by level with owner, state and load, and tenants.
 
     The own project's, unless the caller may see the inventory; all else looks alike then.
+    Callers that may not see an allocation get neither its name nor its project (role `service`).
     """
-    try:
-        call.require(policies.INVENTORY)
-        everything = True
-    except Forbidden:
-        everything = False
+    everything = call.allows(policies.INVENTORY)
     question, slots = None, _slots(query)
     if query.hosts is not None and slots is not None:
         raise InvalidInput("slots", query.slots, "ask for hosts or slots, not both")
     if query.hosts is not None or slots is not None:
         risks = tuple(query.risks or ())
         question = Question(query.hosts or 0, query.policy or "", slots, query.parent, risks)
-    shown = call.use_cases.maps.fabric_map(call.caller, fabric_id, everything, question)
+    shown = call.use_cases.maps.fabric_map(
+        call.caller, fabric_id, everything, question, named=call.may_name
+    )
     return Answer(200, schemas.FabricMap.model_validate(shown))
 
 

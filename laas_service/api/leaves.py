@@ -3,6 +3,7 @@
 """Switches: drained, failed, under maintenance; the allocations that still hold something."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field
@@ -44,8 +45,8 @@ class LeafHosts(Schema):
 
 class LeafTenant(Schema):
     id: str
-    name: str
-    project_id: str
+    name: Annotated[str, Field(description="Empty if the caller may not see the allocation.")]
+    project_id: Annotated[str, Field(description="Empty with `name`.")]
     state: State
     container: bool
     hosts: Annotated[list[AllocatedHost], Field(description="Those on this leaf.")]
@@ -69,7 +70,8 @@ class Leaf(Schema):
     allocations: Annotated[list[LeafTenant], Field(description="What is still to move.")]
 
     @classmethod
-    def of(cls, entry: LeafEntry) -> Self:
+    def of(cls, entry: LeafEntry, named: Callable[[str], bool]) -> Self:
+        """``named`` says of which projects allocations are shown with name and project."""
         states = Counter(host.state for host in entry.hosts)
         names = {host.index: host.name for host in entry.hosts}
         drained = entry.hosts and not states[HostState.UP]
@@ -90,8 +92,8 @@ class Leaf(Schema):
             allocations=[
                 LeafTenant(
                     id=tenant.record.id,
-                    name=tenant.record.name,
-                    project_id=tenant.record.project_id,
+                    name=tenant.record.name if named(tenant.record.project_id) else "",
+                    project_id=tenant.record.project_id if named(tenant.record.project_id) else "",
                     state=tenant.record.state,
                     container=tenant.record.container,
                     hosts=[AllocatedHost(index=host, name=names[host]) for host in tenant.hosts],
@@ -104,7 +106,7 @@ class Leaf(Schema):
 
 def show(call: Call, fabric_id: str, switch_id: str) -> Answer:
     """Show the states of a switch and its hosts, and the allocations that hold something there."""
-    return Answer(200, Leaf.of(call.fabrics.leaf(fabric_id, switch_id)))
+    return Answer(200, Leaf.of(call.fabrics.leaf(fabric_id, switch_id), call.may_name))
 
 
 def change(call: Call, fabric_id: str, switch_id: str, body: LeafChange) -> Answer:
@@ -114,4 +116,4 @@ def change(call: Call, fabric_id: str, switch_id: str, body: LeafChange) -> Answ
     else:
         state = SwitchState(body.state)
         entry = call.fabrics.set_switch_state(call.caller, fabric_id, switch_id, state)
-    return Answer(200, Leaf.of(entry))
+    return Answer(200, Leaf.of(entry, call.may_name))

@@ -2,9 +2,11 @@
 
 """Prometheus metrics: requests of this process, fabrics as recorded now, and agents."""
 
+from abc import abstractmethod
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -16,6 +18,8 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import Drift, Source
 from laas_service.app.requests import Watched
 from laas_service.app.use_cases import UseCases
+from laas_service.app.views.parts import part
+from laas_service.app.views.promises import PromiseEntry
 from laas_service.app.views.utilization import Usage, Utilization
 from laas_service.domain.errors import Conflict, Unavailable
 from laas_service.domain.faults.memory import LinkCondition
@@ -68,16 +72,27 @@ class Metrics:
 
 
 class Scraped(Collector):
-    """Values that the use cases know, read at every scrape."""
+    """Values that the use cases know, read at every scrape.
+
+    What cannot be read of a fabric or an allocation is left out (``views.parts``).
+    """
 
     def __init__(self, use_cases: UseCases) -> None:
         self._use_cases = use_cases
+
+    def collect(self) -> Iterator[Metric]:
+        name = f"metrics: {type(self).__name__.lower()}"
+        yield from part(name, lambda: list(self.families()), [])
+
+    @abstractmethod
+    def families(self) -> Iterator[Metric]:
+        """The metrics with their samples."""
 
 
 class Searches(Scraped):
     """Counters that the policies keep."""
 
-    def collect(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Metric]:
         exhausted = CounterMetricFamily(
             "laas_search_budget_exhausted",
             "Searches that stopped at their budget, so that a placement may have been missed.",
@@ -313,13 +328,19 @@ FABRIC_METRICS = (
 class Fabrics(Scraped):
     """The metrics of every fabric, and whether the database answers."""
 
-    def collect(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("laas_store_up", "Whether the database answers.")
         cases = self._use_cases.fabrics
+
+        def read(id: str) -> list[tuple[str, Utilization, Watched]]:
+            return [(id, cases.utilization(id), cases.watched(id))]
+
         try:
+            ids = [fabric.id for fabric in cases.fabrics()]
             fabrics = [
-                (fabric.id, cases.utilization(fabric.id), cases.watched(fabric.id))
-                for fabric in cases.fabrics()
+                found
+                for id in ids
+                for found in part(f"metrics of fabric {id}", partial(read, id), [])
             ]
         except Unavailable:
             up.add_metric([], 0)
@@ -330,15 +351,24 @@ class Fabrics(Scraped):
         for metric in FABRIC_METRICS:
             family = metric.kind(metric.name, metric.help, labels=("fabric", *metric.labels))
             for id, use, watched in fabrics:
-                for labels, value in metric.values(use, watched).items():
+                values = part(
+                    f"{metric.name} of fabric {id}", partial(_floats, metric, use, watched), {}
+                )
+                for labels, value in values.items():
                     family.add_metric([id, *labels], value)
             yield family
+
+
+def _floats(
+    metric: FabricMetric, use: Utilization, watched: Watched
+) -> Mapping[tuple[str, ...], float]:
+    return {labels: float(value) for labels, value in metric.values(use, watched).items()}
 
 
 class Promises(Scraped):
     """The fullest link of each allocation that shares its hosts; shares of its bandwidth."""
 
-    def collect(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Metric]:
         labels = ("fabric", "allocation")
         promised = GaugeMetricFamily(
             "laas_shared_links_promised",
@@ -355,18 +385,23 @@ class Promises(Scraped):
             "Highest probability that demands exceed a link of shared hosts.",
             labels=labels,
         )
+
+        def fullest(found: list[PromiseEntry]) -> list[tuple[GaugeMetricFamily, float]]:
+            read = [e.measured.bandwidth for e in found if e.measured is not None]
+            return [
+                (promised, max(entry.load.occupancy for entry in found)),
+                (outage, max(entry.load.outage for entry in found)),
+                *((measured, max(read) / found[0].sharing.bandwidth) for _ in read[:1]),
+            ]
+
         cases = self._use_cases.fabrics
         try:
             for fabric in cases.fabrics():
                 for id, entries in groupby(cases.promises(fabric.id), lambda e: e.allocation):
-                    found = list(entries)
-                    bandwidth = found[0].sharing.bandwidth
-                    at = [fabric.id, id]
-                    promised.add_metric(at, max(entry.load.occupancy for entry in found))
-                    outage.add_metric(at, max(entry.load.outage for entry in found))
-                    read = [e.measured.bandwidth for e in found if e.measured is not None]
-                    if read:
-                        measured.add_metric(at, max(read) / bandwidth)
+                    found, at = list(entries), [fabric.id, id]
+                    name = f"metrics of allocation {id}"
+                    for family, value in part(name, partial(fullest, found), []):
+                        family.add_metric(at, value)
         except Unavailable:
             return
         yield from (promised, measured, outage)
@@ -375,7 +410,7 @@ class Promises(Scraped):
 class Traffic(Scraped):
     """The data of live allocations; a series ends when its allocation is released."""
 
-    def collect(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Metric]:
         family = CounterMetricFamily(
             "laas_allocation_data_bytes",
             "Data that crossed the allocation's ports, by where it was counted.",
@@ -384,7 +419,8 @@ class Traffic(Scraped):
         cases = self._use_cases.fabrics
         try:
             for fabric in cases.fabrics():
-                for traffic in cases.traffic(fabric.id):
+                name = f"metrics: traffic of fabric {fabric.id}"
+                for traffic in part(name, partial(cases.traffic, fabric.id), []):
                     for place, count in traffic.bytes.items():
                         labels = [fabric.id, traffic.id, traffic.project_id, place]
                         family.add_metric(labels, count)
@@ -396,7 +432,7 @@ class Traffic(Scraped):
 class Agents(Scraped):
     """Gauges read from the store at every scrape; none where agents are not used."""
 
-    def collect(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Metric]:
         try:
             registry = self._use_cases.agents
             fabrics = self._use_cases.fabrics.fabrics()

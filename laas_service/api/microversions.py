@@ -34,8 +34,8 @@ OWN_PROJECT = Microversion(1, 1)
 
 NEWEST = OWN_PROJECT
 
-_LONGEST = 1000
-"""Characters of the header that are read."""
+LONGEST = 1000
+"""Characters of the header."""
 
 
 class UnknownVersion(LaasError):
@@ -54,10 +54,13 @@ def asked(header: str | None) -> Microversion:
     """The version that the header asks for. Versions for other services are ignored.
 
     Raises:
-        InvalidInput: the header names this service twice, or with something that is no version.
+        InvalidInput: the header is too long, or names this service twice or with something that
+            is no version.
         UnknownVersion: the version is older or newer than those of this release.
     """
-    words = [item.split() for item in (header or "")[:_LONGEST].split(",")]
+    if len(header or "") > LONGEST:
+        raise InvalidInput(HEADER, "...", f"give at most {LONGEST} characters")
+    words = [item.split() for item in (header or "").split(",")]
     ours = [rest for service, *rest in filter(None, words) if service.lower() == SERVICE_TYPE]
     if not ours:
         return OLDEST

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from laas_service.api.microversions import HEADER, NEWEST, SERVICE_TYPE
+from laas_service.api.microversions import HEADER, LONGEST, NEWEST, SERVICE_TYPE
 from laas_service.api.resource import Route
 from laas_service.api.schemas import Problem, media
 
@@ -18,8 +18,13 @@ _VERSION = {
     "in": "header",
     "required": False,
     "description": f"The microversion, such as '{SERVICE_TYPE} {NEWEST}'.",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "maxLength": LONGEST},
 }
+
+LONGEST_NAME = 255
+"""Characters of a name in a path. No name of what exists is longer, so a longer one is 404."""
+
+_NAME = {"type": "string", "maxLength": LONGEST_NAME}
 
 REFERENCE = "#/components/schemas/{model}"
 
@@ -90,8 +95,7 @@ def _operation(route: Route, schemas: dict[type[BaseModel], dict[str, Any]]) -> 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in route.variables
+        {"name": name, "in": "path", "required": True, "schema": _NAME} for name in route.variables
     ]
     if route.versioned:
         parameters.append(_VERSION)

@@ -27,6 +27,7 @@ INVENTORY = "laas:fabric:inventory"
 RESIZE = "laas:allocation:resize"
 CONSENT = "laas:allocation:consent"
 SHARE = "laas:allocation:share_openly"
+SHOW = "laas:allocation:get"
 
 
 def _rule(
@@ -92,7 +93,8 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "laas:fabric:map",
             f"{READER} or role:service",
             "See the map of a fabric: the own project's hosts and links, and all else alike. "
-            "Callers that pass laas:fabric:inventory see everything.",
+            "Callers that pass laas:fabric:inventory see everything; names and projects only of "
+            "allocations that laas:allocation:get lets them see.",
             f"GET {fabric}/map",
         ),
         _rule(
@@ -160,7 +162,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "POST /v1/allocations",
         ),
         _rule(
-            "laas:allocation:get",
+            SHOW,
             READER,
             "See the own project's allocations.",
             "GET /v1/allocations",

@@ -12,13 +12,14 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel
 
+from laas_service.api import policies
 from laas_service.api.microversions import Microversion
 from laas_service.api.schemas import AT_ONCE, Paging
 from laas_service.app.allocations import Allocations
 from laas_service.app.fabrics import Fabrics
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.use_cases import UseCases
-from laas_service.domain.errors import InvalidInput
+from laas_service.domain.errors import Forbidden, InvalidInput
 
 Item = TypeVar("Item")
 
@@ -60,6 +61,20 @@ class Call:
     @property
     def fabrics(self) -> Fabrics:
         return self.use_cases.fabrics
+
+    def allows(self, rule: str) -> bool:
+        """Whether the caller passes a further rule."""
+        try:
+            self.require(rule)
+        except Forbidden:
+            return False
+        return True
+
+    def may_name(self, project_id: str) -> bool:
+        """Whether the caller may see names of a project's allocations, and which project it is."""
+        if self.caller.admin:
+            return True
+        return project_id == self.caller.project_id and self.allows(policies.SHOW)
 
     def outcome(self, record: AllocationRecord, seconds: float) -> AllocationRecord:
         """The allocation once convergence has no further step, or when the time is up."""

@@ -243,7 +243,7 @@ class AdmissionQueue:
     def _room(self, fabric_id: str, scope: str | None) -> QueueRoom | None:
         """The plan whose room is held for the head of this queue."""
         room = None if scope is not None else self._store.queue_room(fabric_id)
-        return room if room is not None and room.holds else None
+        return room if room is not None and room.holds_at(self._clock()) else None
 
     # -- explaining -----------------------------------------------------------
 

@@ -7,10 +7,8 @@ Each fabric has one active agent. Reports of the others are shown, but confirm n
 
 import logging
 import re
-import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -99,10 +97,10 @@ MOST_AHEAD = 16_000_000
 million, and numbers end at 2 ** 31."""
 
 MOST_FORWARD = 10
-"""How often a fabric goes forward within ``FORWARD_SPAN`` because of what agents report."""
+"""How often a fabric goes forward within ``FORWARD_SPAN`` before reports that ask for more are
+refused, counted in the database."""
 
-FORWARD_SPAN = 24 * 3600.0
-"""In seconds."""
+FORWARD_SPAN = timedelta(days=1)
 
 
 class AgentStore(FabricReader, FaultObservation, PortCounters, Protocol):
@@ -127,12 +125,9 @@ class AgentRegistry:
         wake: Callable[[], None],
         now: Callable[[], datetime],
         fault_mode: Mode = Mode.ACT,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.now = now
         self._fault_mode = fault_mode
-        self._clock = clock
-        self._went_forward: dict[str, deque[float]] = {}  # fabric -> clock, of this process
         self._store = store
         self._agents = agents
         self._files = files
@@ -142,12 +137,15 @@ class AgentRegistry:
     def report(self, fabric_id: str, name: str, seen: AgentReport) -> Orders:
         """Record an agent's report of its OpenSM and of the switches.
 
+        A refused report has no effect.
+
         Raises:
             NotFound: there is no such fabric.
             InvalidInput: the name is malformed, or the condition goes without a generation and
                 one is given, or the other way round, or the generation is ``MOST_AHEAD`` above
                 that of the database.
-            LimitExceeded: generations of another past were reported too often.
+            LimitExceeded: generations of another past were reported too often, or the fabric has
+                too many agents.
         """
         if not re.fullmatch(NAME, name):
             fix = "use 1 to 255 of A-Z a-z 0-9 . _ -, not . or - in front"
@@ -155,12 +153,14 @@ class AgentRegistry:
         if (seen.generation is not None) != (seen.condition in CONFIRMING):
             which = " or ".join(condition.value for condition in CONFIRMING)
             raise InvalidInput("generation", seen.generation, f"give it with {which}, and only so")
-        self._go_forward(fabric_id, name, seen)
+        strange = self._of_another_past(fabric_id, name, seen)
+        turn = self._agents.report(fabric_id, name, seen, self._seconds)
+        for generation, stamp, text in strange:
+            self._store.go_forward(fabric_id, generation, stamp, text)
         fabric = self._store.fabric(fabric_id)
         wanted, stamp = fabric.routes_generation, fabric.routes_stamp
         if self._frozen(fabric_id) and seen.published is not None:
             wanted, stamp = seen.published, seen.published_stamp
-        turn = self._agents.report(fabric_id, name, seen, self._seconds)
         if turn.active == name and seen.counters:
             self._store.record_counters(fabric_id, seen.counters)
         if turn.news:
@@ -171,37 +171,33 @@ class AgentRegistry:
             self._wake()
         return Orders(turn.active == name, turn.active, wanted, self._seconds, stamp)
 
-    def _go_forward(self, fabric_id: str, name: str, seen: AgentReport) -> None:
-        """If the agent has a generation of another past of the database, go on above it."""
+    def _of_another_past(
+        self, fabric_id: str, name: str, seen: AgentReport
+    ) -> list[tuple[int, str, str]]:
+        """Generations that the agent has and the database never had, with stamp and a text.
+
+        Raises: InvalidInput, LimitExceeded, NotFound: an agent must not use all numbers up.
+        """
+        fix = "remove the 'current' link of the fabric on that agent's machine"
+        present, strange = self._store.fabric(fabric_id).generation, list[tuple[int, str, str]]()
         for generation, stamp, where in (
             (seen.published, seen.published_stamp, f"agent {name} has published"),
             (seen.generation, seen.stamp, f"agent {name} sees in the switches"),
         ):
-            if generation is not None and not self._store.in_past(fabric_id, generation, stamp):
-                text = f"{where} generation {generation}"
-                self._check_forward(fabric_id, generation, text)
-                if self._store.go_forward(fabric_id, generation, stamp, text):
-                    self._went_forward[fabric_id].append(self._clock())
-
-    def _check_forward(self, fabric_id: str, generation: int, text: str) -> None:
-        """Keep an agent that reports false generations from using all numbers up.
-
-        Raises: InvalidInput, LimitExceeded, NotFound.
-        """
-        present = self._store.fabric(fabric_id).generation
-        fix = "remove the 'current' link of the fabric on that agent's machine"
-        if generation > present + MOST_AHEAD:
-            raise InvalidInput(
-                "generation", generation, f"{text}, and the database is at {present}; {fix}"
-            )
-        times, now = self._went_forward.setdefault(fabric_id, deque()), self._clock()
-        while times and now - times[0] >= FORWARD_SPAN:
-            times.popleft()
-        if len(times) >= MOST_FORWARD:
+            if generation is None or self._store.in_past(fabric_id, generation, stamp):
+                continue
+            text = f"{where} generation {generation}"
+            if generation > present + MOST_AHEAD:
+                raise InvalidInput(
+                    "generation", generation, f"{text}, and the database is at {present}; {fix}"
+                )
+            strange.append((generation, stamp, text))
+        if strange and self._store.went_forward(fabric_id, FORWARD_SPAN) >= MOST_FORWARD:
             raise LimitExceeded(
-                f"{text}, and fabric {fabric_id!r} went forward {MOST_FORWARD} times within a day "
-                f"because of what agents report; {fix}"
+                f"{strange[0][2]}, and fabric {fabric_id!r} went forward {MOST_FORWARD} times "
+                f"within a day; {fix}"
             )
+        return strange
 
     def _frozen(self, fabric_id: str) -> bool:
         mode = self._store.observation_mode(fabric_id) or self._fault_mode

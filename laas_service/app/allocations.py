@@ -35,7 +35,7 @@ from laas_service.app.ports.allocations import (
     PlacementChanges,
     Transitions,
 )
-from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.compute import KEPT, Compute
 from laas_service.app.ports.compute_hosts import ComputeHostRecords
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.observations import Observations
@@ -501,7 +501,8 @@ class Allocations:
         demand = asked.demand(record.slots)
         check_demand(demand)
         names = self._store.fabric(record.fabric).inventory.host_names
-        return SlotChange(demand, self._slots, names, self._compute.claims_slots)
+        budget = RequestBudget(self._search_budget)
+        return SlotChange(demand, self._slots, names, budget, self._compute.claims_slots)
 
     def _while_changing(
         self, caller: Caller, record: AllocationRecord, asked: ResizeRequest
@@ -728,10 +729,14 @@ class Allocations:
     # -- details ----------------------------------------------------------------
 
     def _answered(self, caller: Caller, asked: AllocationRequest) -> AllocationRecord | None:
-        """The record of the first answer to this key. Raises: InvalidInput, Forbidden."""
+        """The record of the first answer to this key.
+
+        Raises: InvalidInput, Forbidden, IdempotencyMismatch, Unavailable.
+        """
         if asked.idempotency_key is None:
             return None
-        return self._store.answered(self._lookup.project(caller, asked.project_id), asked)
+        project = self._lookup.project(caller, asked.project_id)
+        return self._store.answered(project, asked, lambda: self._completed(caller, asked))
 
     def _completed(self, caller: Caller, asked: AllocationRequest) -> AllocationRequest:
         """The request, checked, with an id, the defaults and numbers instead of names."""
@@ -790,8 +795,9 @@ class Allocations:
         if request.slots is not None:
             ledger, _ = self._store.ledger(request.fabric)
             empty = ledger.ledger(request.parent).unowned()
-            possible = self._slots.fits(empty, request.slots)
-            return replace(refusal, fits_when_empty=possible)
+            possible = self._slots.fits(empty, request.slots, budget)
+            cut_off = refusal.cut_off or budget.cut
+            return replace(refusal, fits_when_empty=possible, cut_off=cut_off)
         policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
         ledger = self._store.ledger(request.fabric)[0].ledger(request.parent)
         words = self._store.words(request.fabric)
@@ -849,11 +855,14 @@ class Allocations:
             found = self._compute.slot_holders(handover_of(fabric, record))
         else:
             found = self._compute.occupants(host_names(fabric, record.held))
-        busy = sorted({occupant.host for occupant in found})
+        busy = sorted({occupant.host for occupant in found if not occupant.deleted_at})
+        texts = []
         if busy:
-            raise HostsBusy(
-                f"servers still run on {listed(busy)}; delete them first, or release with force"
-            )
+            texts = [f"servers still run on {listed(busy)}; delete them first"]
+        if kept := [f"{one.host} {one.text}" for one in found if one.deleted_at]:
+            texts.append(f"{listed(sorted(kept))}; {KEPT}")
+        if texts:
+            raise HostsBusy(f"{'; '.join(texts)}, or release with force")
 
 
 def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:

@@ -3,8 +3,10 @@
 """The use case of the fabric's map: who owns what, what waits, what is down, why it is refused."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
@@ -19,6 +21,7 @@ from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Wor
 from laas_service.app.refusals import with_room
 from laas_service.app.requests import AllocationRequest, Question, check_demand
 from laas_service.app.views import inventory
+from laas_service.app.views.parts import part
 from laas_service.app.views.promises import PromiseEntry, promises
 from laas_service.app.views.slot_fit import slot_fit
 from laas_service.app.views.utilization import Usage, course, utilization
@@ -42,6 +45,9 @@ MOST_CHANGES = 2000
 
 MOST_FAULTS = 1000
 """The most hosts, links and switches that a map lists as not up."""
+
+
+Section = TypeVar("Section")
 
 
 class MapStore(
@@ -77,11 +83,19 @@ class FabricMaps:
         self._clock = clock
 
     def fabric_map(
-        self, caller: Caller, fabric_id: str, everything: bool, question: Question | None = None
+        self,
+        caller: Caller,
+        fabric_id: str,
+        everything: bool,
+        question: Question | None = None,
+        *,
+        named: Callable[[str], bool] = lambda project_id: True,
     ) -> dict[str, Any]:
         """The map as a JSON object, as ``domain.fabric_map`` describes it, with what is recorded.
 
         Unless ``everything``, it shows what the caller's project holds, and all else is alike.
+        ``named`` says of which projects allocations are shown with name and project.
+        What cannot be read of one tenant, or of one section, is left out (``views.parts``).
         ``question`` adds whether a size would fit, where it would lie, and what is in the way.
 
         Raises:
@@ -94,20 +108,37 @@ class FabricMaps:
             for record in every_allocation(self._store, fabric=fabric_id, states=LIVE)
             if everything or record.project_id == caller.project_id
         ]
+        records = [
+            record if named(record.project_id) else replace(record, name="", project_id="")
+            for record in records
+        ]
         viewer = Viewer(None if everything else frozenset(record.id for record in records))
-        drawn = fabric_map(ledger, fabric.inventory, list(map(_tenant, records)), viewer)
+        tenants = [
+            tenant
+            for record in records
+            for tenant in part(f"map: allocation {record.id}", partial(_tenants, record), [])
+        ]
+        drawn = fabric_map(ledger, fabric.inventory, tenants, viewer)
+        project = None if everything else caller.project_id
+
+        def section(name: str, read: Callable[[], Section], instead: Any) -> Section:
+            return part(f"map of fabric {fabric_id}: {name}", read, instead)
+
+        nothing: dict[str, dict[int, list[dict[str, Any]]]] = {"hosts": {}, "leaf": {}, "spine": {}}
         use = utilization(fabric, ledger, {})
         counts = {"hosts": use.hosts, "leaf_links": use.leaf_links, "spine_links": use.spine_links}
         return {
             **drawn,
             "fabric": fabric_id,
-            "promises": self._promises(fabric, ledger, viewer),
+            "promises": section(
+                "promises", lambda: self._promises(fabric, ledger, viewer), nothing
+            ),
             "generation": fabric.generation,
             "at": self._clock(),
             "counts": {name: _usage(usage) for name, usage in counts.items()},
-            "series": self._series(fabric_id, records, None if everything else caller.project_id),
-            "queue": self._waiting(fabric_id, records),
-            "faults": self._faults(fabric, ledger, viewer),
+            "series": section("series", lambda: self._series(fabric_id, records, project), []),
+            "queue": section("queue", lambda: self._waiting(fabric_id, records), []),
+            "faults": section("faults", lambda: self._faults(fabric, ledger, viewer), []),
             "question": question and self._answer(caller, fabric_id, ledger, question, everything),
         }
 
@@ -254,9 +285,10 @@ class FabricMaps:
         asked = AllocationRequest(
             name="", hosts=0, fabric=fabric_id, parent=question.parent, slots=demand
         )
-        part = self._lookup.part(caller, asked)
-        ledger = self._store.ledger(part.fabric)[0].ledger(part.id)
-        fit = slot_fit(self._slots, ledger, demand, question.risks)
+        shared = self._lookup.part(caller, asked)
+        ledger = self._store.ledger(shared.fabric)[0].ledger(shared.id)
+        budget = RequestBudget(self._search_budget)
+        fit = slot_fit(self._slots, ledger, demand, budget, question.risks)
         answer = fit.answer
         told: dict[str, Any] = {
             "hosts": 0,
@@ -264,6 +296,7 @@ class FabricMaps:
             "policy": self._slots.name,
             "fits": not isinstance(answer, NoFit),
             "largest_fit": fit.largest,
+            "cut_off": fit.cut_off,
             "risks": [
                 {"risk": at.risk, "tenants": at.tenants, "more": at.more} for at in fit.risks
             ],
@@ -298,9 +331,9 @@ def _moves(policy: Policy, ledger: LedgerView, request: Request) -> dict[str, An
     return {"moves": [move.allocation.id for move in plan.moves], "moved_hosts": plan.new_hosts}
 
 
-def _tenant(record: AllocationRecord) -> dict[str, Any]:
+def _tenants(record: AllocationRecord) -> list[dict[str, Any]]:
     placed = record.placed
-    return {
+    tenant = {
         "id": record.id,
         "name": record.name,
         "project": record.project_id,
@@ -314,6 +347,7 @@ def _tenant(record: AllocationRecord) -> dict[str, Any]:
         "created_at": record.created_at,
         "ends_at": record.ends_at,
     }
+    return [tenant]
 
 
 def _usage(usage: Usage) -> dict[str, int]:

@@ -333,7 +333,12 @@ class Fabrics:
         """What operators and observation say of the fabric."""
         store = self._store
         words, observation = store.words(fabric_id), store.observation(fabric_id)
-        return inventory.Said(words, observation, store.virtual_ports(fabric_id))
+        names = store.host_memory(fabric_id).names
+        return inventory.Said(words, observation, store.virtual_ports(fabric_id), names)
+
+    def hosts_alarm(self, fabric_id: str) -> str | None:
+        """Why so many hosts seem away that none is withheld, or how many were never known."""
+        return self._store.host_memory(fabric_id).alarm
 
     def _host_number(self, fabric_id: str, name: str) -> int:
         number = self._store.fabric(fabric_id).inventory.host_numbers.get(name)
@@ -396,12 +401,12 @@ class Fabrics:
             InvalidInput: the policy is not offered, ``hosts`` is below 1, the fabric has nothing
                 of what the constraints say, or as ``Lookup.part`` and ``slot_fit``.
         """
+        budget = RequestBudget(self._search_budget)
         if asked.slots is not None:
             check_demand(asked.slots)
             part = self._lookup.part(caller, replace(asked, fabric=fabric_id))
             ledger = self._store.ledger(part.fabric)[0].ledger(part.id)
-            return slot_fit(self._slots, ledger, asked.slots, risks)
-        budget = RequestBudget(self._search_budget)
+            return slot_fit(self._slots, ledger, asked.slots, budget, risks)
         policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
         if asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")

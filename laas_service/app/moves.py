@@ -273,9 +273,10 @@ class Moves:
                 with suppress(DoubleClaim):
                     draft.change(record.announced.joined(record.placed))
         moves, staying = list[PlannedMove](), list[Staying]()
-        left = self._planner.moves_left(announced)
+        left, effort = self._planner.moves_left(announced), RequestBudget(MOVES_WORK)
         for id, (held, _) in leaf.holders(fabric, view, hosts).items():
-            answer = self._off(draft, self._store.allocation(id), held, wanted.permission, left)
+            record = self._store.allocation(id)
+            answer = self._off(draft, record, held, wanted.permission, left, effort)
             if isinstance(answer, Staying):
                 staying.append(answer)
             else:
@@ -353,10 +354,11 @@ class Moves:
         hosts: tuple[int, ...],
         permission: Permission,
         left: dict[str, int],
+        effort: RequestBudget,
     ) -> PlannedMove | Staying:
         """The move of a tenant off hosts, which the draft holds afterwards; or why it stays.
 
-        The move is taken off those ``left`` to its project.
+        The move is taken off those ``left`` to its project, and its search off ``effort``.
         """
         placed, to = record.placed, record.announced
         if placed is not None and to is not None and record.moves_at is not None:
@@ -371,12 +373,13 @@ class Moves:
             return Staying(record, hosts, "it is a container; what is inside moves within it")
         if why := self._planner.why_hosts_stay(record, permission, left):
             return Staying(record, hosts, why)
-        search = Replacement(frozenset(hosts), RequestBudget(MOVES_WORK))
+        search = Replacement(frozenset(hosts), RequestBudget(effort.left))
         try:
             placed = lifecycle.check_changeable(record)
             answer = search.chosen(draft, record, placed)
         except Conflict as error:
             return Staying(record, hosts, str(error))
+        effort.left = search.budget.left
         if isinstance(answer, NoFit):
             return Staying(record, hosts, answer.detail)
         draft.change(answer.joined(placed))

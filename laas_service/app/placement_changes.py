@@ -220,22 +220,22 @@ def begin_replacement(
 class SlotChange:
     """Other slots for an allocation: ``demand`` in all; ``names`` are those of hosts.
 
-    With ``settles`` compute keeps servers to their slots, so it carries out each change.
+    ``budget`` bounds the searches, anew after each lost race. With ``settles`` compute keeps
+    servers to their slots, so it carries out each change.
     """
 
     demand: SlotDemand
     policy: SharedSlots
     names: Sequence[str]
+    budget: RequestBudget
     settles: bool = False
 
     def chosen(
         self, fabric: Ledger, record: AllocationRecord, placed: Allocation
     ) -> Allocation | NoFit:
         """The place with the fewest moves, or a refusal. Raises: ConcurrentUpdate."""
-        ledger = fabric.ledger(placed.parent)
-        if ledger.allocations.get(record.id) != placed:
-            raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
-        answer = self.policy.change(ledger, placed, self.demand)
+        ledger = _current(fabric, record, placed, self.budget)
+        answer = self.policy.change(ledger, placed, self.demand, self.budget)
         if self.settles and isinstance(answer, Allocation):
             self._check_settled(placed, answer)
         return answer

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
@@ -26,7 +26,13 @@ from laas_service.app.ports.allocations import AllocationReader, QueueRooms, Tol
 from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import AllocationRecord, Limits, QueueRoom, RoomMove, RoomState
-from laas_service.app.room_planner import NO_OVERRIDE, Permission, RoomPlan, RoomPlanner
+from laas_service.app.room_planner import (
+    NO_OVERRIDE,
+    Permission,
+    RoomPlan,
+    RoomPlanner,
+    notice_class,
+)
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -84,6 +90,41 @@ class _Look(NamedTuple):
 
     at: datetime
     state: object
+
+
+MOST_ASKED = 2
+"""How often plans may fail because of a tenant before none asks it again where it is."""
+
+
+class _Mark(NamedTuple):
+    """A tenant because of which plans failed: where it is, its consent, and how often."""
+
+    place: str
+    consent: str
+    failed: int
+
+    @classmethod
+    def of(cls, record: AllocationRecord, failed: int) -> Self:
+        placed = record.placed
+        place = placed and (placed.groups, tuple(placed.columns))
+        return cls(_digest(place), _digest(record.consent), failed)
+
+    @classmethod
+    def read(cls, text: str) -> Self | None:
+        """None if an earlier release wrote it."""
+        words = text.split("-")
+        return cls(words[0], words[1], int(words[2])) if len(words) == len(cls._fields) else None
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+    def may_be_asked(self, record: AllocationRecord) -> bool:
+        """Whether a plan may move the tenant if there is no other one."""
+        return self.failed < MOST_ASKED and self.consent != _digest(record.consent)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
 class QueueMoves:
@@ -162,9 +203,12 @@ class QueueMoves:
             return 0
         if head is None and (not self._rules.hosts or not self._rules.opens(now)):
             return self._withdraw(room)
-        movable = self._planner.movable(fabric_id, self._rules.permission)
-        avoided = _still_avoided(room, movable)
-        movable = {id: record for id, record in movable.items() if id not in avoided}
+        avoided = self._still_avoided(room)
+        movable = {
+            id: record
+            for id, record in self._planner.movable(fabric_id, self._rules.permission).items()
+            if id not in avoided or avoided[id].may_be_asked(record)
+        }
         expected = self._queue.expected_start(fabric_id) if head is not None else None
         left = self._planner.moves_left(movable.values())
         depends = (
@@ -179,10 +223,14 @@ class QueueMoves:
         self._looked[fabric_id] = _Look(now, depends)
         if not movable or (looked is not None and looked.state == depends):
             return 0 if movable else self._withdraw(room)
-        plan = self._planned(fabric_id, head, movable)
+        trusted = {id: record for id, record in movable.items() if id not in avoided}
+        plan = self._planned(fabric_id, head, trusted)
+        if isinstance(plan, NoFit) and trusted.keys() != movable.keys():
+            plan = self._planned(fabric_id, head, movable)
         if isinstance(plan, NoFit) or not plan.moves:
             return self._withdraw(room)
-        planned = _recorded(plan, head, self._rules, expected, avoided, now)
+        marks = {id: str(mark) for id, mark in avoided.items()}
+        planned = _recorded(plan, head, self._rules, expected, marks, now)
         if planned.gain is not None and planned.gain < self._rules.gain:
             return self._withdraw(room)
         planned = replace(planned, version=room.version if room is not None else 0)
@@ -216,7 +264,8 @@ class QueueMoves:
             policy, request = self._default_policy, Request("", self._rules.hosts)
         else:
             policy, request = self._queue.request(head)
-        return self._planner.plan(fabric_id, policy, request, self._rules.permission, movable)
+        permission = self._rules.permission
+        return self._planner.plan_early(fabric_id, policy, request, permission, movable)
 
     def _advise(self, room: QueueRoom | None, planned: QueueRoom) -> None:
         """Record the plan as advice, unless it is recorded."""
@@ -248,11 +297,50 @@ class QueueMoves:
         record = self._record(move.allocation)
         if record is None or record.state is not State.ACTIVE:
             return self._fail(room, head, "a tenant that was to move has gone")
+        if record.announced == move.to and record.change is None:
+            return self._replaced(room, head, record)
         if record.announced == move.to or record.change is not None:
             return 0
         if record.placed == move.to:
             return self._made(room, head)
         return self._fail(room, head, self._why_not_moved(record, move), record, move)
+
+    def _replaced(
+        self, room: QueueRoom, head: AllocationRecord | None, record: AllocationRecord
+    ) -> int:
+        """Call the plan off if another one would make room much earlier than its notices end.
+
+        Tenants of projects that failed a plan of this head cannot have another one called off: they
+        would only have to consent and to object.
+        """
+        now, begins = self._clock(), record.moves_at
+        if begins is None or self._too_soon(room.fabric, room, now):
+            return 0
+        left = notice_class((max(begins, room.moves[-1].begins) - now).total_seconds())
+        distrusted = {
+            known.project_id
+            for id in self._still_avoided(room)
+            if (known := self._record(id)) is not None
+        }
+        movable = {
+            id: other
+            for id, other in self._planner.movable(room.fabric, self._rules.permission).items()
+            if notice_class(other.consent.notice) < left and other.project_id not in distrusted
+        }
+        depends = (
+            self._store.fabric(room.fabric).generation,
+            room.allocation,
+            sorted((id, other.version) for id, other in movable.items()),
+        )
+        looked = self._looked.get(room.fabric)
+        self._looked[room.fabric] = _Look(now, depends)
+        if not movable or (looked is not None and looked.state == depends):
+            return 0
+        plan = self._planned(room.fabric, head, movable)
+        if isinstance(plan, NoFit) or not plan.moves:
+            return 0
+        self._looked.pop(room.fabric)
+        return self._end(room, "other moves make room earlier")
 
     def _made(self, room: QueueRoom, head: AllocationRecord | None) -> int:
         """A move is over: announce the next one, if there is one."""
@@ -273,10 +361,15 @@ class QueueMoves:
         )
         if why is not None or record.change is not None or record.announced is not None:
             return self._fail(room, head, "a tenant that was to move does not consent any more")
+        planned = (move.begins - room.moves[room.made - 1].begins).total_seconds()
+        if notice_class(record.consent.notice) > notice_class(planned):
+            why = "a tenant that was to move wants a longer notice now"
+            return self._fail(room, head, why, record, move)
         begins = self._clock() + timedelta(seconds=record.consent.notice)
-        moves = list(room.moves)
-        moves[room.made] = replace(move, begins=begins)
-        room = replace(room, moves=tuple(moves))
+        later = begins - move.begins
+        moves = room.moves[: room.made], room.moves[room.made :]
+        shifted = (replace(step, begins=step.begins + later) for step in moves[1])
+        room = replace(room, moves=(*moves[0], *shifted))
         reason = lifecycle.announced_reason(
             record.placed, move.to, _why(room), _told(begins), lifecycle.QUEUE, forced=False
         )
@@ -308,10 +401,11 @@ class QueueMoves:
         record: AllocationRecord | None = None,
         move: RoomMove | None = None,
     ) -> int:
-        """The plan is over. A tenant that could have moved is avoided while it is as it is."""
+        """The plan is over. A tenant that could have moved is avoided while it stays there."""
         avoided = dict(room.avoided)
         if record is not None and move is not None and not self._is_taken(record, move):
-            avoided[record.id] = _mark(record)
+            before = self._still_avoided(room).get(record.id)
+            avoided[record.id] = str(_Mark.of(record, 1 if before is None else before.failed + 1))
         self._store.record_room(
             replace(room, state=RoomState.FAILED, reason=why, avoided=avoided, at=self._clock()),
             tell=None if head is None else Told(head, lifecycle.no_room_reason(why)),
@@ -332,6 +426,17 @@ class QueueMoves:
         return 1
 
     # -- details ------------------------------------------------------------------
+
+    def _still_avoided(self, room: QueueRoom | None) -> dict[str, _Mark]:
+        """The tenants because of which plans failed and that are where they were, by id."""
+        found = {}
+        for id, text in ({} if room is None else room.avoided).items():
+            mark, record = _Mark.read(text), self._record(id)
+            if mark is None or record is None:
+                continue
+            if mark.place == _Mark.of(record, 0).place:
+                found[id] = mark
+        return found
 
     def _record(self, id: str | None) -> AllocationRecord | None:
         if id is None:
@@ -379,23 +484,6 @@ def _recorded(
         gain=None if expected is None else (expected - begins).total_seconds(),
         avoided=avoided,
     )
-
-
-def _still_avoided(
-    room: QueueRoom | None, movable: Mapping[str, AllocationRecord]
-) -> Mapping[str, str]:
-    """The tenants that no plan moves, because a move failed and nothing has changed since."""
-    avoided = {} if room is None else room.avoided
-    return {
-        id: mark for id, mark in avoided.items() if id in movable and mark == _mark(movable[id])
-    }
-
-
-def _mark(record: AllocationRecord) -> str:
-    """A mark of what decides about a move of a tenant: its consent, and where it is."""
-    placed = record.placed
-    state = (record.consent, placed and placed.groups, placed and tuple(placed.columns))
-    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
 
 
 def _why(room: QueueRoom) -> str:

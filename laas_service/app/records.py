@@ -209,6 +209,10 @@ class RoomMove:
     begins: datetime
 
 
+HELD_FOR = timedelta(hours=1)
+"""How long before its last move may begin a plan's room is held."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRoom:
     """The last plan of a fabric that makes room for the head of its queue (``allocation``).
@@ -244,10 +248,14 @@ class QueueRoom:
         """What all its moves cost."""
         return sum(move.cost for move in self.moves)
 
-    @property
-    def holds(self) -> bool:
-        """Whether nobody but the head may take its room."""
-        return self.state is RoomState.MOVING and self.allocation is not None
+    def holds_at(self, now: datetime) -> bool:
+        """Whether nobody but the head may take its room: from ``HELD_FOR`` before its last move.
+
+        A long notice must not keep hosts from everybody for weeks.
+        """
+        if self.state is not RoomState.MOVING or self.allocation is None:
+            return False
+        return self.moves[-1].begins <= now + HELD_FOR
 
 
 @dataclass(frozen=True, slots=True)

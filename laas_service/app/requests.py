@@ -20,7 +20,15 @@ from laas_service.app.records import (
     Source,
 )
 from laas_service.domain.admission.queue import Discipline
-from laas_service.domain.allocation import Allocation, Amounts, NoFit, Sharing, SlotDemand
+from laas_service.domain.allocation import (
+    MOST_SLOTS,
+    Allocation,
+    Amounts,
+    NoFit,
+    Sharing,
+    SlotDemand,
+    listed_amounts,
+)
 from laas_service.domain.compute_hosts import Cause
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import InvalidInput
@@ -126,16 +134,17 @@ class AllocationRequest:
 
 def check_demand(demand: SlotDemand) -> None:
     """Check the numbers of a demand. Raises: InvalidInput."""
-    if demand.slots < 1:
-        raise InvalidInput("slots", demand.slots, "ask for at least 1 slot")
+    if not 1 <= demand.slots <= MOST_SLOTS:
+        raise InvalidInput("slots", demand.slots, f"ask for 1 to {MOST_SLOTS} slots")
     for name in ("bandwidth", "deviation"):
         amounts = getattr(demand, name)
         if isinstance(amounts, tuple) and len(amounts) != demand.slots:
             fix = f"give one number, or one for each of {demand.slots} slots"
             raise InvalidInput(name, f"{len(amounts)} numbers", fix)
-    for bandwidth, deviation in demand.each:
+    for bandwidth in listed_amounts(demand.bandwidth):
         if not 0 < bandwidth < math.inf:
             raise InvalidInput("bandwidth", bandwidth, "give Gb/s above 0 for each slot")
+    for deviation in listed_amounts(demand.deviation):
         if not 0 <= deviation < math.inf:
             raise InvalidInput("deviation", deviation, "give Gb/s, 0 or more")
 

@@ -5,6 +5,7 @@
 Within consent, quotas and exemptions.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from laas_service.app.quotas import Quotas
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.admission.constrained import explain_constraints
 from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
 from laas_service.domain.idle_links import idle_components
 from laas_service.domain.inventory import Switch
@@ -33,6 +35,11 @@ from laas_service.domain.virtual_clusters.empty_hosts import Emptying, empty_hos
 from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 NO_MOVES_LEFT = "its project has had its moves to other hosts of these 24 hours"
+
+
+def notice_class(seconds: float) -> int:
+    """How long a notice is, in powers of two: plans of one class differ by their cost alone."""
+    return math.ceil(max(seconds, 0.0)).bit_length()
 
 
 class PlannerStore(AllocationReader, FabricReader, Protocol):
@@ -104,6 +111,12 @@ class RoomPlan(MovePlan):
 
     placement: Allocation
 
+    @property
+    def notice_class(self) -> int:
+        """That of the tenant with the longest notice; 0 without moves."""
+        notices = (move.record.consent.notice for move in self.moves)
+        return max(map(notice_class, notices), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class PowerPlan(MovePlan):
@@ -162,8 +175,52 @@ class RoomPlanner:
             ConcurrentUpdate: an allocation changed meanwhile.
         """
         fabric = self._store.fabric(fabric_id)
-        ledger, _ = self._store.ledger(fabric_id)
-        candidates = dict(self.movable(fabric_id, permission) if movable is None else movable)
+        candidates = self.movable(fabric_id, permission) if movable is None else movable
+        return self._plan_among(fabric, policy, request, permission, candidates)
+
+    def plan_early(
+        self,
+        fabric_id: str,
+        policy: Policy,
+        request: Request,
+        permission: Permission,
+        movable: Mapping[str, AllocationRecord],
+    ) -> RoomPlan | NoFit:
+        """As ``plan``, but the longest notice counts first, in steps of ``notice_class``.
+
+        Raises: as ``plan``.
+        """
+        fabric = self._store.fabric(fabric_id)
+        classes = sorted({notice_class(one.consent.notice) for one in movable.values()})
+
+        def within(most: int) -> RoomPlan | NoFit:
+            some = {id: r for id, r in movable.items() if notice_class(r.consent.notice) <= most}
+            return self._plan_among(fabric, policy, request, permission, some)
+
+        best = within(classes[-1] if classes else 0)
+        if isinstance(best, NoFit) or not best.moves:
+            return best
+        low, high = 0, classes.index(best.notice_class)
+        while low < high:  # more tenants never make a plan impossible
+            middle = (low + high) // 2
+            answer = within(classes[middle])
+            if isinstance(answer, NoFit):
+                low = middle + 1
+            else:
+                best, high = answer, classes.index(answer.notice_class)
+        return within(classes[low]) if best.notice_class > classes[low] else best
+
+    def _plan_among(
+        self,
+        fabric: FabricRecord,
+        policy: Policy,
+        request: Request,
+        permission: Permission,
+        movable: Mapping[str, AllocationRecord],
+    ) -> RoomPlan | NoFit:
+        """The cheapest moves found of these allocations. Raises: ConcurrentUpdate."""
+        ledger, _ = self._store.ledger(fabric.id)
+        candidates = dict(movable)
         left = {} if permission.override else self.moves_left(candidates.values())
         while True:
             answer = plan_moves(
@@ -239,9 +296,15 @@ class RoomPlanner:
             if lost:
                 raise Conflict(f"links of {parent!r} have failed; repair them, then consolidate")
         candidates, left = self._sharers(draft, fabric_id, parent, permission)
+        budget = RequestBudget(MOVES_WORK)
         while True:
             plan = empty_hosts(
-                policy, inner, permission.moves, most_per_host, candidates.__contains__
+                policy,
+                inner,
+                permission.moves,
+                most_per_host,
+                candidates.__contains__,
+                request_budget=budget,
             )
             moves = [
                 Nearest(change, len(change.slots.moves))

@@ -2,13 +2,13 @@
 
 """All use cases of one process, and how they are composed."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Protocol
 
+from laas_service import background
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.allocations import Allocations, AllocationStore
@@ -28,7 +28,7 @@ from laas_service.domain.errors import Conflict
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from laas_service.domain.virtual_clusters.shared_slots import Ahead, SharedSlots
 
 NO_PROJECTS = NoProjects()
 
@@ -40,14 +40,14 @@ READ_AHEAD = "laas-read-ahead"
 """Name of threads that read ahead."""
 
 
-def in_background(steps: Iterator[None]) -> None:
-    """Take the steps in a thread of its own."""
+def in_background(steps: Callable[[], Iterator[None]]) -> None:
+    """Take the steps in a thread of its own; all of them again after an error."""
 
     def run() -> None:
-        for _ in steps:
+        for _ in steps():
             time.sleep(PAUSE)
 
-    threading.Thread(target=run, name=READ_AHEAD, daemon=True).start()
+    background.start(READ_AHEAD, run, again=background.AGAIN)
 
 
 class UseCaseStore(AllocationStore, FabricStore, MapStore, QueueRooms, QuotaReader, Protocol):
@@ -79,7 +79,7 @@ class UseCases:
         new_id: Callable[[], str],
         registry: AgentRegistry | None = None,
         projects: Projects = NO_PROJECTS,
-        ahead: Callable[[Iterator[None]], None] = lambda steps: None,
+        ahead: Ahead = lambda steps: None,
     ) -> None:
         self._policies = {name: BudgetedPolicy(p) for name, p in offer.policies.items()}
         self._registry, self._store = registry, store

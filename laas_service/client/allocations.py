@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -304,12 +307,25 @@ class Consent(ShowCommand):
         return rest.call("PATCH", _path(rest, args), body=body)
 
 
+def _new_size(text: str) -> tuple[str, int]:
+    """A sign, or an empty text, and the number after it."""
+    found = re.fullmatch(r"([+-]?)([0-9]{1,9})", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of hosts such as 12, +4 or -4")
+    return found[1], int(found[2])
+
+
 class Resize(ShowCommand):
     """Change the number of hosts of an allocation where it is"""
 
     arguments = (
         ALLOCATION,
-        argument("hosts", type=int, metavar="HOSTS", help="new number of hosts"),
+        argument(
+            "hosts",
+            type=_new_size,
+            metavar="HOSTS",
+            help="new number of hosts; +N for N more hosts than now, -N for fewer",
+        ),
         argument(
             "--give-back",
             action="append",
@@ -317,13 +333,44 @@ class Resize(ShowCommand):
             help="host that a smaller allocation may lose, instead of any without servers; may be "
             "repeated",
         ),
+        argument("--yes", action="store_true", help="do not ask before hosts are given back"),
         dry_run("show what the new size would give"),
     )
     waits = True
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        body = given(hosts=args.hosts, give_back=args.give_back, dry_run=args.dry_run or None)
-        return _changed(rest, args, "PATCH", _path(rest, args), body)
+        path, agreed = _path(rest, args), None
+        for left in reversed(range(TRIES)):
+            present, tag = rest.versioned(path)
+            had, wanted = present["requested"], _resized(present["requested"], *args.hosts)
+            if wanted < 1:
+                raise Refused(f"{present['name']} has {had} hosts, so {wanted} would be left")
+            if wanted < had and not (args.yes or args.dry_run or agreed == (had, wanted)):
+                self._confirm(f"{present['name']} from {had} to {wanted} hosts")
+                agreed = had, wanted
+            body = given(hosts=wanted, give_back=args.give_back, dry_run=args.dry_run or None)
+            try:
+                return _changed(rest, args, "PATCH", path, body, {"If-Match": tag})
+            except Refused as refusal:
+                if refusal.status != HTTPStatus.PRECONDITION_FAILED or not left:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _confirm(self, what: str) -> None:
+        """Return if the person at the terminal agrees; without one the command line is wrong."""
+        if not sys.stdin.isatty():
+            self.usage_error(printable(f"this would shrink {what}: give --yes to do it"))
+        print(printable(f"Shrink {what}? [y/N] "), end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise Refused("nothing was changed")
+
+
+TRIES = 5
+"""Attempts at a change of what somebody else changes meanwhile."""
+
+
+def _resized(present: int, sign: str, number: int) -> int:
+    return {"": number, "+": present + number, "-": present - number}[sign]
 
 
 class ChangeSlots(ShowCommand):

@@ -6,7 +6,17 @@ from typing import Any
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
-    "hosts": ("index", "name", "state", "source", "owner", "traits", "cost", "ports"),
+    "hosts": (
+        "index",
+        "name",
+        "compute_name",
+        "state",
+        "source",
+        "owner",
+        "traits",
+        "cost",
+        "ports",
+    ),
     "links": ("id", "state", "source", "by", "since", "owner", "lower", "upper", "evidence"),
     "promises": (
         *("link", "direction", "allocation", "bandwidth", "promised", "mean", "deviation"),
@@ -43,6 +53,7 @@ LEFT_OUT_FIRST = (
         "ports",
         "policy",
         "published",
+        "compute_name",
         "by",
         "since",
     ),

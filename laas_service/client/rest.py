@@ -68,6 +68,22 @@ class Rest:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
+        return self._asked(method, path, query, body, headers).json()
+
+    def versioned(self, path: str) -> tuple[Any, str]:
+        """What is there, and its entity tag for ``If-Match``."""
+        answer = self._asked("GET", path)
+        return answer.json(), answer.headers["ETag"]
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """The answer to a request. Raises: Refused, Interrupted."""
         from keystoneauth1.exceptions import ClientException  # takes longer than ``--help``
 
         params = {name: _text(value) for name, value in (query or {}).items() if value is not None}
@@ -92,7 +108,7 @@ class Rest:
             ) from error
         if answer.status_code >= 400:
             raise Refused(_sentence(answer), answer.status_code)
-        return answer.json()
+        return answer
 
     def get(self, path: str, **query: Any) -> Any:
         return self.call("GET", path, query)

@@ -13,9 +13,8 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from oslo_config import cfg
 from oslo_log import log as logging
-from waitress.channel import HTTPChannel
-from waitress.server import BaseWSGIServer, create_server
 
+from laas_service.cmd.http_server import http_server
 from laas_service.cmd.process import daemon_configured, exit_status
 from laas_service.cmd.reloading import on_hangup
 from laas_service.domain.errors import LaasError
@@ -29,13 +28,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-REFUSED_UNREAD = 16 * 2**20
-"""Bytes of a body up to which the application itself refuses it, with a problem document. The
-HTTP server cuts longer bodies off."""
-
-CLOSING = 5
-"""Seconds between two looks for connections that have timed out."""
-
 SWITCH = 0.001
 """Seconds for which a thread computes while others wait. A request waits so long after each answer
 of the database; Python's 5 ms add up to more than its own computing."""
@@ -47,46 +39,6 @@ CLI = [
         help="Upgrade the database schema, and run the worker in the same process.",
     ),
 ]
-
-
-class RequestChannel(HTTPChannel):  # type: ignore[misc]
-    """A connection on which the time-out counts from the first byte of a request.
-
-    The server closes a connection whose ``last_activity`` is too long ago. Of waitress itself each
-    byte counts as activity, so half a header could hold a connection for ever.
-    """
-
-    last_activity: float
-
-    def handle_read(self) -> None:
-        unfinished, since = self.request, self.last_activity
-        super().handle_read()
-        if unfinished is not None and self.request is unfinished:
-            self.last_activity = since
-
-
-def http_server(app: Flask, conf: cfg.ConfigOpts) -> BaseWSGIServer:
-    """The server on the configured address, with the configured limits.
-
-    Raises:
-        OSError: the process cannot listen there.
-    """
-    server = create_server(
-        app,
-        host=conf.api.bind_host,
-        port=conf.api.bind_port,
-        threads=conf.api.threads,
-        connection_limit=conf.api.connections,
-        channel_timeout=conf.api.request_timeout,
-        cleanup_interval=min(CLOSING, conf.api.request_timeout),
-        asyncore_use_poll=True,  # select() knows 1024 descriptors only
-        max_request_body_size=max(conf.api.max_body, REFUSED_UNREAD),
-        ident="laas",
-        clear_untrusted_proxy_headers=False,  # oslo.middleware and auth.Loopback judge them
-    )
-    for listener in [server, *server._map.values()]:  # several, for a name with several addresses
-        listener.channel_class = RequestChannel
-    return server
 
 
 def application(conf: cfg.ConfigOpts, use_cases: UseCases) -> Flask:

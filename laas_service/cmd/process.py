@@ -7,6 +7,7 @@ their command line, so that ``--help`` and a wrong option are answered at once.
 """
 
 import ctypes
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -17,15 +18,21 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from laas_service import background
 from laas_service import conf as options
+from laas_service.cmd.log_lines import make_printable
 from laas_service.conf import review
 from laas_service.domain.errors import LaasError
+from laas_service.domain.wording import printable
 from laas_service.version import version
 
 LOG = logging.getLogger(__name__)
 
 HEAPS = 2
 """Number of heaps. Two suffice: threads spend little time in ``malloc``, and most in Python."""
+
+_LINE = re.compile(r": ['\"].*", re.DOTALL)
+"""The line at the end of a parser's error."""
 
 _M_ARENA_MAX = -8
 """The parameter's number, in ``malloc.h`` of the GNU C library."""
@@ -54,8 +61,19 @@ def parsed(
         cfg.Error: a file or an option cannot be read.
     """
     conf = registered(switches)
-    conf(args, project="laas", prog=prog, version=version(), **files)
+    try:
+        conf(args, project="laas", prog=prog, version=version(), **files)
+    except (cfg.ConfigFileParseError, UnicodeDecodeError) as error:
+        raise cfg.Error(reason(error)) from None
     return conf
+
+
+def reason(error: Exception) -> str:
+    """Why a configuration cannot be read, without the line, which may have a password."""
+    if isinstance(error, UnicodeDecodeError):
+        return "a configuration file is not in UTF-8"
+    text = str(error)
+    return _LINE.sub("", text) if isinstance(error, cfg.ConfigFileParseError) else text
 
 
 def configured(
@@ -63,20 +81,33 @@ def configured(
 ) -> cfg.ConfigOpts:
     """Read the configuration as ``parsed`` does, and set up the log. Raises: cfg.Error."""
     conf = parsed(prog, args, switches, **files)
-    logging.setup(conf, prog)
+    set_up_log(conf, prog)
     return conf
 
 
 def daemon_configured(
     prog: str, args: Sequence[str] | None, switches: Sequence[Any] = ()
 ) -> cfg.ConfigOpts:
-    """As ``configured``, for a process that runs for months with many threads."""
-    conf = parsed(prog, args, switches)
+    """As ``configured``, for a process that runs for months with many threads.
+
+    It ends with status 1 and one line if a file or an option cannot be read.
+    """
+    try:
+        conf = parsed(prog, args, switches)
+    except cfg.Error as error:
+        sys.exit(f"{prog}: {error}")
     import_module("laas_service.wiring")  # chooses native threads before libraries look for others
-    logging.setup(conf, prog)
+    set_up_log(conf, prog)
     warn_of_unknown(conf, switches)
     limit_heaps()
     return conf
+
+
+def set_up_log(conf: cfg.ConfigOpts, prog: str) -> None:
+    """Log as ``conf`` says, in printable lines; errors that end a thread too."""
+    logging.setup(conf, prog)
+    make_printable()
+    background.log_ends()
 
 
 def warn_of_unknown(conf: cfg.ConfigOpts, switches: Sequence[Any] = ()) -> None:
@@ -103,7 +134,7 @@ def exit_status(
     try:
         run()
     except errors as error:
-        print(f"{prog}: {error}", file=sys.stderr)
+        print(f"{prog}: {printable(str(error))}", file=sys.stderr)
         return 1
     return 0
 

@@ -4,7 +4,6 @@
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -12,7 +11,9 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from laas_service.cmd.process import registered
+from laas_service import background
+from laas_service.cmd.log_lines import make_printable
+from laas_service.cmd.process import reason, registered
 from laas_service.conf import review
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ def on_hangup(
             except Exception:
                 LOG.exception("The configuration was not read again")
 
-    threading.Thread(target=listen, name="laas-reload", daemon=True).start()
+    background.start("laas-reload", listen)
     signal.signal(signal.SIGHUP, hangup)
 
 
@@ -58,6 +59,7 @@ def _reload(
             LOG.error("The configuration stays as it was: %s", error)
         return
     changed = conf.mutate_config_files()
+    make_printable()  # of handlers that log_config_append names now
     apply()
     LOG.info("The configuration was read again, %d options have changed", len(changed))
 
@@ -67,6 +69,6 @@ def _errors(args: Sequence[str] | None, switches: Sequence[Any]) -> list[str]:
     fresh = registered(switches)
     try:
         fresh(args, project="laas")
-    except (cfg.Error, SystemExit) as error:
-        return [str(error)]
+    except (cfg.Error, SystemExit, UnicodeDecodeError) as error:
+        return [reason(error) if isinstance(error, Exception) else str(error)]
     return review.wrong_values(fresh)

@@ -21,9 +21,10 @@ from oslo_upgradecheck.common_checks import check_policy_json
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from laas_service.cmd import api
-from laas_service.cmd.process import registered
+from laas_service.cmd.process import reason, registered
 from laas_service.conf import review
 from laas_service.domain.errors import Forbidden, LaasError, NotFound, Unavailable
+from laas_service.domain.wording import listed
 from laas_service.version import version
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         return int(upgradecheck.main(conf, "laas", checks, words))
-    except (cfg.Error, LaasError, OSError) as error:
-        print(f"laas-status: {error}", file=sys.stderr)
+    except (cfg.Error, LaasError, OSError, UnicodeDecodeError) as error:
+        print(f"laas-status: {reason(error)}", file=sys.stderr)
         return 255
 
 
@@ -120,6 +121,10 @@ class Checks(upgradecheck.UpgradeCommands):
         for weak in self._parts.weak_database():
             yield Code.WARNING, weak
 
+    def characters(self) -> Iterator[Finding]:
+        for narrow in self._parts.narrow_characters():
+            yield Code.WARNING, narrow
+
     def fabrics(self) -> Iterator[Finding]:
         default = self._conf.api.default_fabric
         managed = [fabric.id for fabric in self._parts.store.fabrics()]
@@ -140,6 +145,23 @@ class Checks(upgradecheck.UpgradeCommands):
                 f"allocation {record.id} is in error: {record.error}; laas allocation retry or "
                 "delete it",
             )
+
+    def projects(self) -> Iterator[Finding]:
+        """Allocations whose project Keystone no longer has: nobody else releases them."""
+        from laas_service.app.lifecycle import LIVE
+        from laas_service.app.ports.allocations import every_allocation
+
+        gone: dict[str, bool] = {}
+        for record in every_allocation(self._parts.store, states=LIVE):
+            project = record.project_id
+            if project not in gone:
+                gone[project] = self._parts.projects.is_gone(project)
+            if gone[project]:
+                yield (
+                    Code.WARNING,
+                    f"allocation {record.id} belongs to project {project}, which Keystone does "
+                    "not have: laas allocation release it, with --force if servers are left",
+                )
 
     def routes(self) -> Iterator[Finding]:
         """Whether this release can render the recorded routes without changing tenants' entries."""
@@ -194,6 +216,7 @@ class Checks(upgradecheck.UpgradeCommands):
                 f"hosts are handed over to allocation {id}, which is not recorded",
             )
         compute = self._parts.compute
+        yield from self._names()
         if isinstance(compute, NovaCompute) and (text := compute.forged_rebuilds()):
             yield Code.WARNING, text
         if isinstance(compute, NovaCompute):
@@ -210,6 +233,29 @@ class Checks(upgradecheck.UpgradeCommands):
             f"{filters} are in enabled_filters, and that limit_tenants_to_placement_aggregate "
             "is set",
         )
+
+    def _names(self) -> Iterator[Finding]:
+        """Hosts that Nova does not know, and those that have another name there."""
+        for fabric in self._parts.store.fabrics():
+            hosts = sorted(filter(None, fabric.inventory.host_names))
+            seen = self._parts.compute.look(hosts) or {}
+            other = [f"{host} is {s.name}" for host, s in seen.items() if s.name not in ("", host)]
+            if other:
+                yield (
+                    Code.SUCCESS,
+                    f"fabric {fabric.id}: {len(other)} hosts have another name in Nova: "
+                    f"{listed(other)}",
+                )
+            unknown = [host for host in hosts if host not in seen]
+            if unknown:
+                near = self._parts.compute.nearest(unknown)
+                pair = next((host for host in unknown if host in near), None)
+                like = f"; host {pair!r} nearly matches {near[pair]!r} there" if pair else ""
+                yield (
+                    Code.WARNING,
+                    f"fabric {fabric.id}: {len(unknown)} of {len(hosts)} hosts are unknown in "
+                    f"Nova, so no new owner gets them{like}; pair them in [compute] host_names",
+                )
 
     def ironic(self) -> Iterator[Finding]:
         from laas_service.adapters.ironic import IronicCompute
@@ -292,9 +338,11 @@ Checks._upgrade_checks = (
     ("Policy file", Checks.policy),
     ("Database schema", _row(Checks.schema, tables=False)),
     ("Database durability", _row(Checks.durability, tables=False)),
+    ("Database characters", _row(Checks.characters, tables=False)),
     ("Records", _row(Checks.records, tables=True)),
     ("Fabrics", _row(Checks.fabrics, tables=True)),
     ("Allocations", _row(Checks.allocations, tables=True)),
+    ("Projects", _row(Checks.projects, tables=True)),
     ("Routes", _row(Checks.routes, tables=True)),
     ("Confirmation", _row(Checks.confirmation, tables=False)),
     ("Workers", _row(Checks.leases, tables=True)),

@@ -65,7 +65,8 @@ with it. A connection costs a few kilobytes and no thread until a whole request 
         min=1,
         help="""
 Seconds within which a whole request, headers and body, has to arrive after its first byte, and
-after which an idle connection is closed. A client that sends a byte now and then gains no time.
+after which a connection ends on which nothing moves. A client that sends a byte now and then gains
+no time, and one that takes no byte of an answer loses its connection.
 
 Lower it where strangers reach laas-api directly. Behind a proxy that buffers requests the default
 is enough.
@@ -104,10 +105,11 @@ or is denied. The line names initiator, action and outcome in the fields of a CA
         default=4_000_000,
         min=100_000,
         help="""
-Work that all searches for one request may do together: the search for a placement, for the
-largest size that fits, for allocations whose release makes room, and for queued requests that
-may start. One unit takes about half a microsecond, so the default is about two seconds. A
-request that is decided again, because another one was faster, has the whole budget again.
+Work that all searches for one request may do together: the search for a placement of hosts or
+slots, for the largest size that fits, for allocations whose release makes room, for tenants that
+fit at other risks, and for queued requests that may start. One unit takes about half a
+microsecond, so the default is about two seconds. A request that is decided again, because another
+one was faster, has the whole budget again.
 
 If the budget is used up, the answer holds the result so far and says so (code search_budget,
 or cut_off beside the answer). Raise it for full explanations on fabrics with many tenants.

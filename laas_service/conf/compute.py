@@ -54,6 +54,15 @@ Value of filter_tenant_id, or lessee of a free node, that stands for no project.
 id of a project. With kind = ironic change it only before the first start.
 """,
     ),
+    cfg.StrOpt(
+        "host_names",
+        help="""
+File with pairs of names: a host's name in the fabric and its name in Nova, one pair on a line.
+
+The service also matches names that differ in case, and names with and without a domain, if only one
+host on each side fits. Set this where names differ more, as node-007 and r1n7.
+""",
+    ),
     cfg.FloatOpt(
         "state_interval",
         default=60.0,

@@ -7,6 +7,8 @@ from typing import Any
 from oslo_config import cfg
 from oslo_db import options
 
+from laas_service.domain.errors import HIDDEN, InvalidInput
+
 GROUP = "database"
 OPTIONS: list[Any] = options.database_opts
 
@@ -37,6 +39,25 @@ def set_defaults(conf: cfg.ConfigOpts) -> None:
     options.set_defaults(conf, connection=CONNECTION, max_pool_size=POOL_SIZE)
 
 
+def connection(conf: cfg.ConfigOpts) -> str:
+    """The database's URL. Raises: InvalidInput, which shows no part of it."""
+    return str(_value(conf, "connection"))
+
+
 def engine_options(conf: cfg.ConfigOpts) -> dict[str, Any]:
-    """The arguments of ``create_engine``: the configured ones, and no pause for eventlet."""
-    return {name: conf.database[name] for name in ENGINE_OPTIONS} | {"thread_checkin": False}
+    """The arguments of ``create_engine``: the configured ones, and no pause for eventlet.
+
+    Raises: InvalidInput, which shows no part of a value.
+    """
+    return {name: _value(conf, name) for name in ENGINE_OPTIONS} | {"thread_checkin": False}
+
+
+def _value(conf: cfg.ConfigOpts, name: str) -> Any:
+    """An option. The library's errors show parts of its value."""
+    try:
+        return conf.database[name]
+    except cfg.ConfigFileValueError:
+        fix = "give a value of the option's type"
+    except (cfg.Error, RecursionError):
+        fix = "a $ in it starts the name of another option; write $$ for the character $"
+    raise InvalidInput(f"[{GROUP}] {name}", HIDDEN, fix)

@@ -44,6 +44,14 @@ class Packing:
         return abs(self.closing[group] - self.until) + self.per_host * spare
 
 
+MOST_SLOTS = 65_536
+"""Virtual machines of one allocation."""
+
+LEAST_RISK, MOST_RISK = 1e-9, 0.5
+"""Bounds of the probability that demands exceed a link. The quantile is infinite at 0, and is
+not exact near it; above 0.5 demands would need less than their means."""
+
+
 class Sharing(NamedTuple):
     """How the hosts of an allocation are shared: slots for virtual machines, and links."""
 
@@ -52,13 +60,18 @@ class Sharing(NamedTuple):
     bandwidth: float
     """Of each link in each direction, in Gb/s."""
     risk: float = 0.05
-    """The highest probability that stochastic demands exceed a link: above 0, at most 0.5."""
+    """The highest probability that stochastic demands exceed a link: 1e-9 to 0.5."""
     open: bool = False
     """Whether other projects than the owner's may have slots."""
 
 
 Amounts = float | tuple[float, ...]
 """In Gb/s: of each virtual machine, or of one after the other."""
+
+
+def listed_amounts(amounts: Amounts) -> tuple[float, ...]:
+    """The amounts that are given: one of all virtual machines, or one of each."""
+    return amounts if isinstance(amounts, tuple) else (amounts,)
 
 
 class SlotDemand(NamedTuple):
@@ -91,7 +104,7 @@ class SlotDemand(NamedTuple):
     @property
     def range(self) -> str:
         """The bandwidths, for people."""
-        amounts = self.bandwidth if isinstance(self.bandwidth, tuple) else (self.bandwidth,)
+        amounts = listed_amounts(self.bandwidth)
         low, high = min(amounts), max(amounts)
         return f"{low:g} Gb/s" if low == high else f"{low:g} to {high:g} Gb/s"
 

@@ -7,6 +7,9 @@ of searches: for the largest size that fits, for what would make room, for the q
 count steps and never seconds, so that the same state gives the same answer on every machine.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 UNBOUNDED = 1 << 62
 """More units than any request can use."""
 
@@ -31,6 +34,16 @@ class RequestBudget:
         """Start again with all units, because the request is decided anew."""
         self.left = self._work
         self.cut = False
+
+    @contextmanager
+    def portion(self, parts: int) -> Iterator[None]:
+        """Limit the work inside the context to 1 / ``parts`` of the units left."""
+        reserved = self.left - self.left // parts
+        self.left -= reserved
+        try:
+            yield
+        finally:
+            self.left += reserved
 
     def spend(self, cost: int) -> bool:
         """Pay ``cost`` units; False, with nothing left, if there are fewer."""

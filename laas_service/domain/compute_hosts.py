@@ -4,14 +4,16 @@
 
 A host that compute does not know, or that is disabled or down or not free there, or runs a server
 that may not be on it, is withheld once that has lasted for a hold-down, and given back as soon as
-it is over. A server that vanishes from a host whose compute service is not up may still run there,
-and so may one that nobody has seen on a host that its owner leaves meanwhile: such a host is
-quarantined until somebody says that it is empty.
+it is over. One that compute has not known since its import is withheld at once. A server that
+vanishes from a host whose compute service is not up may still run there, and so may one that
+nobody has seen on a host that its owner leaves meanwhile: such a host is quarantined until
+somebody says that it is empty.
 """
 
 import enum
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from laas_service.domain.wording import listed
@@ -41,7 +43,8 @@ class HostRules:
 class HostView:
     """What compute shows of a host; ``strangers`` names servers that may not be on it.
 
-    ``unfit``: why no new owner may get an Ironic node in its state; empty if one may.
+    ``unfit``: why no new owner may get an Ironic node in its state; empty if one may. ``name`` is
+    its own name there, empty if it has none.
     """
 
     up: bool = True
@@ -50,6 +53,7 @@ class HostView:
     servers: frozenset[str] = frozenset()
     strangers: str = ""
     unfit: str = ""
+    name: str = ""
 
     @property
     def problem(self) -> str:
@@ -62,6 +66,9 @@ class HostView:
             return f"{UNFIT}: {self.unfit}"
         return self.strangers
 
+
+OUTAGE = ", so none of them is withheld"
+"""What the alarm about hosts that seem to be away together says of them."""
 
 UNKNOWN = "unknown in Nova"
 DOWN = "down in Nova"
@@ -106,7 +113,9 @@ class HostMemory:
     """What is remembered of the hosts of a fabric, by name.
 
     ``servers`` are those that were there at the last look, shortened; ``not_up`` the hosts whose
-    compute service was not up then. ``alarm``: so many hosts seem away that none is withheld.
+    compute service was not up then. ``alarm``: so many hosts seem away that none is withheld, or so
+    many were never known. ``strange`` are the hosts that compute has not known since their import,
+    None before the first look. ``names`` has the other names of hosts in compute.
     """
 
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
@@ -114,6 +123,12 @@ class HostMemory:
     servers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     not_up: frozenset[str] = frozenset()
     alarm: str | None = None
+    strange: frozenset[str] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, host: str) -> str:
+        """The last name of a host in compute; empty if compute never knew it."""
+        return "" if self.strange is None or host in self.strange else self.names.get(host, host)
 
     def withheld(self) -> dict[str, tuple[float, str]]:
         """The hosts that no new owner gets: since when, and why."""
@@ -135,18 +150,6 @@ class HostMemory:
             found[_cause(why)].append(name)
         return found
 
-    @property
-    def has_problems(self) -> bool:
-        """Whether some host should not be handed over now."""
-        return bool(self.quarantine or self.troubles)
-
-    def problem(self, name: str) -> str | None:
-        """Why a host should not be handed over now, withheld or not yet."""
-        if name in self.quarantine:
-            return f"quarantined: {self.quarantine[name].why}"
-        trouble = self.troubles.get(name)
-        return trouble.problem if trouble else None
-
 
 def _cause(why: str) -> Cause:
     """The cause that a reason of ``HostMemory.withheld`` tells."""
@@ -160,10 +163,12 @@ def judge(
     now: float,
     rules: HostRules,
     left: Collection[str] = (),
+    near: Mapping[str, str] = MappingProxyType({}),
 ) -> HostMemory:
     """What is remembered after a look at the hosts ``names``, of which compute knows ``seen``.
 
     The owners of the hosts ``left`` are leaving them: they are taken back, and not free yet.
+    ``near`` names what nearly matches hosts that compute does not know.
     """
     servers = {
         name: frozenset(id[:SHORT] for id in seen[name].servers)
@@ -171,35 +176,52 @@ def judge(
         if name in seen and seen[name].servers
     }
     not_up = frozenset(name for name in names if name not in seen or not seen[name].up)
+    strange = frozenset(name for name in names if not memory.name(name)) - seen.keys()
+    known = set(names) - strange
+    differing = {name: memory.names[name] for name in known if name in memory.names}
+    differing |= {name: seen[name].name or name for name in known if name in seen}
+    differing = {name: other for name, other in differing.items() if other != name}
     problems = {
-        name: seen[name].problem if name in seen else rules.unknown
+        name: seen[name].problem if name in seen else _unknown(name, rules, near)
         for name in names
         if name not in seen or seen[name].problem
     }
-    away = [
-        name
-        for name, problem in problems.items()
-        if problem in (rules.unknown, DOWN) and not _is_withheld(memory, name)
-    ]
-    outage = len(away) > rules.outage_share * len(names)
+    gone = {name for name in known if name not in seen or not seen[name].up}
+    away = [name for name in problems if name in gone and not _is_withheld(memory, name)]
+    outage = bool(away) and len(away) > rules.outage_share * len(known)
     troubles = {}
     for name, problem in problems.items():
         before = memory.troubles.get(name)
         since = before.since if before else now
-        due = now - since >= rules.hold_down and not (outage and problem in (rules.unknown, DOWN))
+        due = name in strange or now - since >= rules.hold_down
+        due = due and not (outage and name in gone)
         troubles[name] = Trouble(problem, since, due or _is_withheld(memory, name))
-    alarm = memory.alarm
+    alarm = None
     if outage:
-        alarm = alarm or (
-            f"{len(away)} of {len(names)} hosts are down or {rules.unknown}, so none of them is "
-            f"withheld: {listed(sorted(away))}"
+        begun = memory.alarm if memory.alarm and OUTAGE in memory.alarm else None
+        alarm = begun or (
+            f"{len(away)} of {len(names)} hosts are down or {rules.unknown}{OUTAGE}: "
+            f"{listed(sorted(away))}"
         )
-    else:
-        alarm = None
+    elif len(strange) > rules.outage_share * len(names):
+        alarm = _never_known(names, strange, rules, near)
     quarantine = _quarantine(memory, servers, not_up, now, rules)
     for name in not_up.intersection(left) - quarantine.keys():
         quarantine[name] = Quarantine(f"its owner left while {rules.away}", now)
-    return HostMemory(troubles, quarantine, servers, not_up, alarm)
+    return HostMemory(troubles, quarantine, servers, not_up, alarm, strange, differing)
+
+
+def _unknown(name: str, rules: HostRules, near: Mapping[str, str]) -> str:
+    return f"{rules.unknown}; {near[name]!r} nearly matches" if name in near else rules.unknown
+
+
+def _never_known(
+    names: Collection[str], strange: Collection[str], rules: HostRules, near: Mapping[str, str]
+) -> str:
+    text = f"{len(strange)} of {len(names)} hosts have been {rules.unknown} since their import"
+    pair = next((name for name in sorted(strange) if name in near), None)
+    like = f"; host {pair!r} nearly matches {near[pair]!r} there" if pair else ""
+    return f"{text}, so no new owner gets them{like}"
 
 
 def _is_withheld(memory: HostMemory, name: str) -> bool:
@@ -232,7 +254,7 @@ def _quarantine(
 def released(memory: HostMemory, name: str) -> HostMemory:
     """The memory once somebody has said that a host in quarantine is empty."""
     kept = {host: entry for host, entry in memory.quarantine.items() if host != name}
-    return HostMemory(memory.troubles, kept, memory.servers, memory.not_up, memory.alarm)
+    return replace(memory, quarantine=kept)
 
 
 def memory_document(memory: HostMemory) -> dict[str, Any]:
@@ -243,15 +265,24 @@ def memory_document(memory: HostMemory) -> dict[str, Any]:
         "servers": {n: sorted(ids) for n, ids in sorted(memory.servers.items())},
         "not_up": sorted(memory.not_up),
         "alarm": memory.alarm,
+        "strange": None if memory.strange is None else sorted(memory.strange),
+        "names": dict(sorted(memory.names.items())),
     }
 
 
 def memory_from(document: Mapping[str, Any]) -> HostMemory:
-    """The inverse of ``memory_document``."""
+    """The inverse of ``memory_document``.
+
+    A document of an older release tells of no strange hosts: those that it calls unknown count.
+    """
+    unknown = [n for n, entry in document["troubles"].items() if entry[0] in (UNKNOWN, MISSING)]
+    strange = document.get("strange", unknown)
     return HostMemory(
         {n: Trouble(*entry) for n, entry in document["troubles"].items()},
         {n: Quarantine(*entry) for n, entry in document["quarantine"].items()},
         {n: frozenset(ids) for n, ids in document["servers"].items()},
         frozenset(document["not_up"]),
         document["alarm"],
+        None if strange is None else frozenset(strange),
+        document.get("names", {}),
     )

@@ -27,6 +27,17 @@ class InvalidInput(LaasError):
         super().__init__(f"{shown}: {value!r} is not valid; {fix}")
 
 
+class _Hidden:
+    """Stands for a secret."""
+
+    def __repr__(self) -> str:
+        return "its value (not shown)"
+
+
+HIDDEN = _Hidden()
+"""The value of ``InvalidInput`` where it is a secret."""
+
+
 class InvalidFile(LaasError):
     """A file has a wrong form; names the line and the reason."""
 

@@ -14,6 +14,26 @@ HOST_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]{0,254}")
 
 HOST_NAME_RULE = "a host's name has 1 to 255 of A-Z a-z 0-9 . _ -, without - in front"
 
+_PLACEHOLDERS = {
+    0: "drivers show it for a GUID that is not set",
+    (1 << 64) - 1: "drivers show it for a GUID that is not set",
+    0x000000FFFE000000: "it is made from an address of zeros, which is not set",
+    0x020000FFFE000000: "it is made from an address of zeros, which is not set",
+    0xFE80000000000000: "it is the prefix of a subnet",
+}
+
+_MULTICAST = 0xFF
+"""The first byte of every multicast address (InfiniBand specification, volume 1, 4.1.1)."""
+
+
+def not_a_guid(guid: int) -> str | None:
+    """Why a number is no port's GUID; None if it may be one."""
+    if not 0 <= guid < 1 << 64:
+        return "a GUID has 64 bits"
+    if guid in _PLACEHOLDERS:
+        return _PLACEHOLDERS[guid]
+    return "multicast addresses begin so" if guid >> 56 == _MULTICAST else None
+
 
 class PortRef(NamedTuple):
     """One port of one switch: node GUID (64 bits) and port number (1..ports)."""

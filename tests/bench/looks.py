@@ -26,7 +26,8 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.schema import upgrade
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
-from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
+from laas_service.adapters.nova import NovaCompute
+from laas_service.adapters.nova.cloud import NOVA_VERSION, Cloud
 from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Compute

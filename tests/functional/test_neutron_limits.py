@@ -63,6 +63,18 @@ def test_each_server_sends_what_is_promised_on_all_its_ports(limits, network):
     }
 
 
+def test_every_page_is_read(limits, network):
+    """Neutron may answer a list by page (``pagination_max_limit``)."""
+    network.page = 2
+    for _ in range(5):
+        network.port(S1)
+    for number in range(5):
+        limits.limit(f"b{number}", "p", 1.0, [])
+    limits.limit("a1", "p", 5.0, [S1])
+    assert allowed(network) == {S1: [1_000_000] * 5}
+    assert len({policy["name"] for policy in network.policies.values()}) == len(network.policies)
+
+
 def test_repeating_it_changes_nothing(limits, network, server):
     network.port(S1)
     limits.limit("a1", "p", 5.0, [S1])

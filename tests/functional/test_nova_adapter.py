@@ -5,16 +5,21 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+import tempfile
 import threading
-from contextlib import suppress
+import uuid
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from keystoneauth1 import loading
 from oslo_config import cfg
 
 from laas_service.adapters import nova, openstack_calls
-from laas_service.app.ports.compute import Handover, Observed, Occupant
+from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.app.ports.compute import Handover, Observed, Occupant, ServerMoves
 from laas_service.conf import register_opts
 from laas_service.domain.errors import (
     Conflict,
@@ -64,10 +69,30 @@ def connect(server, tmp_path, compute_options=(), **nova_options):
             ]
         )
     )
+    return parts_of(file).compute
+
+
+def parts_of(file):
+    """The service as a file configures it, with a database beside it."""
     conf = cfg.ConfigOpts()
     register_opts(conf)
     conf(["--config-file", str(file)], project="laas")
-    return Parts(conf).compute
+    conf.set_override("state_dir", str(file.parent))
+    with closing(sqlite3.connect(file.parent / "laas.sqlite")) as copy:
+        database().backup(copy)
+    return Parts(conf)
+
+
+@cache
+def database():
+    """A database without a fabric, made once."""
+    directory = tempfile.mkdtemp()
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf.set_override("state_dir", directory)
+    Parts(conf).upgrade_database()
+    return sqlite3.connect(f"{directory}/laas.sqlite", check_same_thread=False)
 
 
 @pytest.fixture
@@ -626,6 +651,33 @@ def test_hosts_of_another_allocation_are_not_handed_over(cloud, compute):
     assert cloud.accepts("n2") == {"laas-nobody", RED}
 
 
+@pytest.mark.parametrize("first", ["a1", "a2"])
+def test_the_advice_about_two_fabrics_with_the_same_hosts_gives_none_two_owners(
+    cloud, compute, first
+):
+    """The operator follows it literally: release the allocations of one of the fabrics."""
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    other = Handover("a2", BLUE, ("n2", "n3"))
+    with pytest.raises(Conflict) as told:
+        compute.hand_over(other)
+    advice = str(told.value)
+    assert "hosts belong to other allocations: aggregate laas-a1 has n2" in advice
+    assert "Leave these aggregates as they are" in advice
+    assert "release the allocations of one of them, then delete that fabric" in advice
+    for harm in ("remove", "delete aggregate", "delete laas"):
+        assert harm not in advice
+    one = {"a1": A1, "a2": other}[first]
+    compute.take_back(one)
+    owners = [cloud.accepts(host) - {"laas-nobody"} for host in ALL]
+    assert max(map(len, owners)) <= 1
+    if first == "a2":  # of which nothing was handed over
+        assert compute.handed_over() == {"a1": A1}
+        return
+    compute.hand_over(other)
+    assert [cloud.accepts(host) - {"laas-nobody"} for host in ALL] == [set(), {BLUE}, {BLUE}, set()]
+
+
 @pytest.mark.parametrize("times", [1, 9])
 def test_placement_that_was_not_told_is_told_again_or_reported(cloud, compute, times):
     compute.pool(ALL)
@@ -807,6 +859,137 @@ def test_every_page_of_hypervisors_is_read(cloud, compute):
     cloud.page = 2
     compute.pool(ALL)
     assert [call for call, _ in cloud.calls].count("hypervisors") == 3
+
+
+@pytest.mark.parametrize("down", ["disabled", "dead"])
+def test_a_host_is_looked_at_when_it_is_handed_over(cloud, compute, down):
+    """Whatever an earlier list showed of it."""
+    compute.pool(ALL)
+    getattr(cloud, down).add("n2")
+    state = "disabled" if down == "disabled" else "down"
+    with pytest.raises(Unavailable, match=f"handed over now: n2 is {state} in Nova"):
+        compute.hand_over(A1, A1.hosts)
+    assert compute.handed_over() == {}
+    getattr(cloud, down).clear()
+    compute.hand_over(A1, A1.hosts)
+    getattr(cloud, down).add("n2")
+    compute.hand_over(A1)
+    assert compute.handed_over() == {"a1": A1}, "it stays in a comparison"
+
+
+# -- names ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def named(server, cloud, tmp_path, sessions):
+    """Connects with a fabric of these hosts, and pairs of names."""
+
+    def connected(hosts, pairs=""):
+        file = tmp_path / "names"
+        file.write_text(pairs)
+        connect(server, tmp_path, compute_options=[f"host_names = {file}"])
+        parts = parts_of(tmp_path / "laas.conf")
+        made = generate(Description(xgft="2;2,2;1,2"))
+        parts.store.add_fabric("f", made.topology, replace(made.inventory, host_names=hosts))
+        return parts.compute
+
+    return connected
+
+
+OTHER = ("N1", "a.fourth", "n2.example.org", "n3")
+
+
+def test_hosts_are_found_under_other_names(cloud, named):
+    """All that goes to Nova has its names, and all that comes back has those of the fabric."""
+    compute = named(OTHER, "# fabric, Nova\na.fourth  n4  # by its rack\n")
+    compute.pool(OTHER)
+    mine = Handover("a1", RED, OTHER)
+    compute.hand_over(mine, OTHER)
+    assert cloud.snapshot()[0] == {"laas-pool": (POOLED, set(ALL)), "laas-a1": owned(RED, *ALL)}
+    assert compute.handed_over() == {"a1": mine}
+    assert compute.observed().pooled == {*OTHER}
+    assert {host: seen.name for host, seen in compute.look(OTHER).items()} == {
+        **{"N1": "n1", "n2.example.org": "n2", "n3": "n3", "a.fourth": "n4"}
+    }
+    server = cloud.boot("n2", RED)
+    assert compute.occupants(OTHER) == [Occupant("n2.example.org", server, RED)]
+    assert compute.load(["n2.example.org"]).servers == 1
+    moves = ServerMoves("a1", RED, {"n2.example.org": "a.fourth"})
+    assert compute.move_servers(moves).under_way
+    assert compute.move_servers(moves).arrived
+    assert cloud.servers == {server: ("n4", RED)}
+    del cloud.servers[server]
+    compute.take_back(mine)
+    assert cloud.snapshot()[0] == {"laas-pool": (POOLED, set(ALL))}
+
+
+def test_a_new_process_knows_the_hosts_of_an_aggregate(cloud, named, server, tmp_path):
+    """It compares before anybody has looked at the hosts."""
+    named(OTHER, "a.fourth n4").hand_over(Handover("a1", RED, OTHER), OTHER)
+    later = parts_of(tmp_path / "laas.conf")
+    made = generate(Description(xgft="2;2,2;1,2"))
+    with suppress(Conflict):
+        later.store.add_fabric("f", made.topology, replace(made.inventory, host_names=OTHER))
+    cloud.calls.clear()
+    assert later.compute.handed_over()["a1"].hosts == OTHER
+
+
+def test_an_equal_name_wins_and_two_that_fit_are_none(cloud, named):
+    cloud.providers = {name: str(uuid.uuid4()) for name in ("n1", "N1", "n2.a", "n2.b", "n3.a")}
+    compute = named(("n1", "n2", "n3.b", "N5"))
+    assert {h: s.name for h, s in compute.look(["n1", "n2", "n3.b", "N5"]).items()} == {"n1": "n1"}
+    assert compute.nearest(["n2", "n3.b"]) == {"n2": "n2.a", "n3.b": "n3.a"}
+
+
+def test_a_new_host_in_nova_takes_no_name_from_another(cloud, named):
+    host = "n1.example.org"
+    compute = named((host, "N2", "N3", "N4"))
+    compute.hand_over(Handover("a1", RED, (host,)), [host])
+    cloud.providers["N1"] = str(uuid.uuid4())
+    assert compute.look([host])[host].name == "n1"
+    assert compute.handed_over()["a1"].hosts == (host,)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "why"),
+    [
+        ("n1 n2 n3", "line 1: write a host's name in the fabric and its name in Nova"),
+        ("N1 n1\nN1 n2", "line 2: name each host once on each side"),
+        ("N1 n1\nN2 n1", "line 2: name each host once on each side"),
+        ("'n1 n2", "line 1: write a host's name"),
+    ],
+)
+def test_a_wrong_file_of_names_is_refused(named, pairs, why):
+    with pytest.raises(InvalidInput, match=why):
+        named(OTHER, pairs)
+
+
+# -- servers that Nova keeps ---------------------------------------------------------
+
+
+def test_a_deleted_server_that_nova_keeps_is_named_as_such(cloud, compute):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    id = cloud.boot("n1", RED)
+    cloud.kept[id] = "2026-11-27T20:01:40Z"
+    assert compute.occupants(["n1"]) == [Occupant("n1", id, RED, cloud.kept[id])]
+    told = f"n1 keeps {id} of project {RED}, deleted at 2026-11-27T20:01:40Z; Nova keeps a deleted"
+    with pytest.raises(HostsBusy, match=told):
+        compute.take_back(A1)
+    cloud.faults = [Fault(403, "servers", times=9)]
+    with pytest.raises(HostsBusy, match=f"n1 runs {id} of project {RED}$"):
+        compute.take_back(A1)
+
+
+def test_every_page_of_migrations_is_read(cloud, compute):
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    cloud.forced_down.add("n1")
+    servers = [cloud.boot("n1", RED) for _ in range(3)]
+    for server in servers:
+        cloud._evacuate(server, "n2")
+    cloud.page = 2
+    assert [one.host for one in compute.occupants(["n1", "n2"])] == ["n2"] * 3
 
 
 def test_reads_are_tried_again(cloud, compute):

@@ -254,6 +254,25 @@ def test_a_slow_thread_is_waited_for_no_longer_than_patience():
 # -- processes that lost a race decide in order -----------------------------------------
 
 
+def test_slow_decisions_delay_a_newcomer_once():
+    """However many are before it: it waits for all of them together no longer than patience."""
+    order, over, entered = ThreadOrder(patience=1.0), threading.Event(), threading.Event()
+
+    def decide(end: threading.Event, begun: threading.Event) -> None:
+        with order.after_previous("fabric"):
+            begun.set()
+            assert end.wait(60)
+
+    slow = [threading.Thread(target=decide, args=(over, threading.Event())) for _ in range(30)]
+    newcomer = threading.Thread(target=decide, args=(over, entered))
+    for thread in (*slow, newcomer):
+        thread.start()
+    assert entered.wait(15), "it waited for them one after the other"
+    over.set()
+    for thread in (*slow, newcomer):
+        thread.join(60)
+
+
 def test_a_process_that_lost_a_race_waits_for_the_others(rivals):
     """Until each has lost one, they race; on SQLite they always do."""
     first, second = (ProcessOrder(store._engine, patience=600) for store in rivals)

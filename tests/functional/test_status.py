@@ -15,6 +15,7 @@ from oslo_config import cfg
 from laas_service.adapters.db.engine import connect
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
+from laas_service.app.ports.projects import NoProjects
 from laas_service.cmd import status
 from laas_service.conf import register_opts
 from laas_service.wiring import Parts
@@ -60,6 +61,15 @@ class Check(Tool):
 
 def _rows(text):
     return json.loads(text)["checks"]
+
+
+def hosts(check):
+    """The hosts of the fabric."""
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    conf([f"--config-file={check._config}"], project="laas")
+    fabric = Parts(conf).store.fabric("main")
+    return [name for name in fabric.inventory.host_names if name]
 
 
 @pytest.fixture
@@ -231,7 +241,7 @@ def test_novas_side(ready):
     It reminds the operator of the scheduler filters, as Nova has no API that shows them.
     """
     with Server() as server:
-        server.cloud = Cloud(["node0"])
+        server.cloud = Cloud(["node0", *hosts(ready)])
         login = {"auth_type": "admin_token", "token": TOKEN}
         ready.configure(
             compute={"kind": "nova"},
@@ -267,10 +277,45 @@ def test_novas_side(ready):
     assert "Traceback" not in said
 
 
+def test_hosts_that_nova_does_not_know_or_calls_otherwise(ready):
+    with Server() as server:
+        login = {"auth_type": "admin_token", "token": TOKEN}
+        ready.configure(
+            compute={"kind": "nova"},
+            nova={**login, "endpoint": f"{server.url}/compute"},
+            placement={**login, "endpoint": f"{server.url}/placement"},
+        )
+        ours = sorted(hosts(ready))
+        server.cloud = Cloud([f"x{ours[0]}", *(name.upper() for name in ours[1:])])
+        code, said = ready.findings(rc=1)["Nova"]
+        assert code == 1
+        assert (
+            f"{len(ours) - 1} hosts have another name in Nova: {ours[1]} is {ours[1].upper()}"
+            in said
+        )
+        assert (
+            f"1 of {len(ours)} hosts are unknown in Nova, so no new owner gets them; host" in said
+        )
+        assert f"host '{ours[0]}' nearly matches 'x{ours[0]}' there" in said
+
+
+def test_allocations_of_a_project_that_keystone_does_not_have(ready, monkeypatch):
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    conf([f"--config-file={ready._config}"], project="laas")
+    tenants(Parts(conf).store, "main", 2)
+    assert ready.findings()["Projects"] == (0, None)
+    monkeypatch.setattr(NoProjects, "is_gone", lambda self, project: project == "p")
+    code, said = ready.findings(rc=1)["Projects"]
+    assert code == 1
+    assert "allocation t0 belongs to project p, which Keystone does not have" in said
+
+
 def test_the_candidates_of_other_projects(ready):
     """Placement is asked as the scheduler asks it, by a request as long as the scheduler's."""
     with Server() as server:
-        server.cloud = Cloud(["node0", "node1", "node2"])
+        ours = hosts(ready)
+        server.cloud = Cloud([*ours, "node0", "node1", "node2"])
         login = {"auth_type": "admin_token", "token": TOKEN}
         ready.configure(
             compute={"kind": "nova"},
@@ -281,7 +326,7 @@ def test_the_candidates_of_other_projects(ready):
         register_opts(conf)
         conf([f"--config-file={ready._config}"], project="laas")
         compute = Parts(conf).compute
-        compute.pool(["node0", "node1"])
+        compute.pool([*ours, "node0", "node1"])
         _, said = ready.findings()["Nova"]
         assert "placement offers 1 hosts outside the pool to other projects (a request of " in said
         compute.hand_over(Handover("lost", "p", ("node0",)))
@@ -298,7 +343,10 @@ def test_the_candidates_of_other_projects(ready):
         assert "servers of tenants that move are left to their owners: not allowed" in said
         server.cloud.mirror[server.cloud.providers["node1"]].clear()
         _, said = ready.findings(rc=1)["Nova"]
-        assert "placement shows 1 of 2 hosts of aggregate laas-pool" in said
+        assert (
+            f"placement shows {len(ours) + 1} of {len(ours) + 2} hosts of aggregate laas-pool"
+            in said
+        )
         assert "sync_aggregates" in said
 
 

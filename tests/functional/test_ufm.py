@@ -223,6 +223,31 @@ def test_members_that_lost_their_membership_or_index_get_it_back(site, port, rec
     assert port.applied("tiny") == confirmed(7)
 
 
+@pytest.mark.parametrize(
+    "flag", [str, lambda flag: str(flag).lower(), int, lambda flag: "yes" if flag else "no"]
+)
+def test_booleans_are_read_as_such_also_as_text(site, port, record, flag):
+    site.ufm.flag = flag
+    port.publish(record.state)
+    assert port.applied("tiny") == confirmed(7)
+    members = site.ufm.partitions[f"{key_of(WIDE, record.state):#x}"].members
+    moved = next(iter(members))
+    members[moved].index0 = False
+    seen = port.applied("tiny")
+    assert seen.generation is None
+    assert "limited members, or not at index 0" in seen.problem
+    port.publish(record.state)
+    assert members[moved].index0 is True
+    assert port.applied("tiny") == confirmed(7)
+
+
+def test_what_is_no_boolean_confirms_nothing(site, port, record):
+    port.publish(record.state)
+    site.ufm.flag = lambda flag: "perhaps"
+    with pytest.raises(Unavailable, match="partitions in an unknown form"):
+        port.applied("tiny")
+
+
 def test_a_default_partition_of_full_members_confirms_nothing(site, port, record):
     port.publish(record.state)
     site.ufm.default_membership = "full"

@@ -107,6 +107,37 @@ def test_a_guid_names_one_port(fabric, tmp_path):
     assert store.virtual_ports("fabric") == {second: (0x1B,)}
 
 
+NO_GUIDS = {
+    "0x0000000000000000": "not set",
+    "0xffffffffffffffff": "not set",
+    "0x000000fffe000000": "not set",
+    "0x020000fffe000000": "not set",
+    "0xff12401bffff0000": "multicast",
+    "0xff00000000000001": "multicast",
+    "0xfe80000000000000": "prefix of a subnet",
+}
+"""Numbers that are no port's GUID, and a word of the reason."""
+
+
+@pytest.mark.parametrize("guid", NO_GUIDS)
+def test_what_is_no_guid_is_no_virtual_port(fabric, tmp_path, guid):
+    store = fabric.store()
+    first, second = ports_of(store, "node00")
+    store.set_virtual_ports("fabric", {first: [0x1B]})
+    listed, snapshot = tmp_path / "ports", tmp_path / "snapshot.json"
+    listed.write_text(f"{second:#018x} {guid}\n")
+    said = fabric("host", "virtual-ports", "--file", listed, rc=1)
+    assert guid in said
+    assert NO_GUIDS[guid] in said
+    fabric("fabric", "export", "fabric", "--output", snapshot)
+    snapshot.write_text(snapshot.read_text().replace("0x000000000000001b", guid))
+    said = fabric("fabric", "import", snapshot, "--id", "copy", rc=1)
+    assert f"virtual_guids: '{guid}'" in said
+    assert NO_GUIDS[guid] in said
+    assert store.fabric_ids() == ["fabric"]
+    assert store.virtual_ports("fabric") == {first: (0x1B,)}
+
+
 def test_partitions_list_virtual_ports_only_where_the_option_says_so(fabric, tmp_path):
     fabric("host", "virtual-ports", "*", "--rule", "0x100000000:2")
     with (tmp_path / "laas.conf").open("a") as config:

@@ -308,6 +308,7 @@ def test_a_project_must_exist_and_be_enabled_with_its_domain(made, keystone, reg
         projects.check(green)
     with pytest.raises(InvalidInput, match="Keystone has no such project"):
         projects.check("0" * 32)
+    assert [projects.is_gone(id) for id in (green, "0" * 32)] == [False, True]
     keystone.user("powerless", {keystone.project("service"): ["member"]})
     assert made(**keystone.options("powerless", "service")).projects.check(green) is False
     with pytest.raises(Unavailable, match="Keystone did not tell"):

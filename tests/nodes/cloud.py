@@ -20,7 +20,8 @@ from nova.scheduler import request_filter
 
 from laas_service.adapters.ironic_nodes import Cloud as IronicCloud
 from laas_service.adapters.ironic_nodes import Nodes
-from laas_service.adapters.nova import Cloud, NovaCompute
+from laas_service.adapters.nova import NovaCompute
+from laas_service.adapters.nova.cloud import Cloud
 from tests.nova import cloud, many
 from tests.servers.ironic import Ironic
 from tests.servers.keystone import Keystone

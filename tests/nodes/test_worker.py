@@ -15,7 +15,8 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ironic_nodes import Cloud as IronicCloud
 from laas_service.adapters.ironic_nodes import Nodes
-from laas_service.adapters.nova import NODE, OWNER, Cloud, NovaCompute
+from laas_service.adapters.nova import NovaCompute
+from laas_service.adapters.nova.cloud import NODE, OWNER, Cloud
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover

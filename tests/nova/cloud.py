@@ -39,7 +39,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
 
-from laas_service.adapters.nova import NOVA_VERSION, Cloud, NovaCompute
+from laas_service.adapters.nova import NovaCompute
+from laas_service.adapters.nova.cloud import NOVA_VERSION, Cloud
 from tests.story import site
 from tests.waiting import PATIENCE, eventually
 

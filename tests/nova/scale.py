@@ -41,6 +41,7 @@ from nova.scheduler.client.report import SchedulerReportClient
 
 from laas_service.adapters import nova as adapter
 from laas_service.adapters.nova import NovaCompute
+from laas_service.adapters.nova.cloud import Hypervisor
 from laas_service.app.ports.compute import Handover
 from nova_filters.laas import LaasTenantFilter, hide_pool
 from tests.nova import cloud, many
@@ -179,7 +180,7 @@ def _compare(at: Site, lap: Lap) -> None:
 def _tell(at: Site) -> None:
     """Tell the adapter what a list of the hypervisors would: all are up and empty."""
     known = {
-        host: adapter._Hypervisor((many.node_of(host),), host, True, True, "", frozenset())
+        host: Hypervisor((many.node_of(host),), host, True, True, "", frozenset())
         for host in at.spare
     }
     for part in ("plain", "own"):

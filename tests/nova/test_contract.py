@@ -10,7 +10,7 @@ from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.nova import NOVA_VERSION, PLACEMENT_VERSION
+from laas_service.adapters.nova.cloud import NOVA_VERSION, PLACEMENT_VERSION
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import HostsBusy
 from laas_service.wiring import Parts

@@ -27,7 +27,9 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.adapters.nova import Cloud, NovaCompute
+from laas_service.adapters.nova import NovaCompute
+from laas_service.adapters.nova.cloud import Cloud
+from laas_service.adapters.nova.names import HostNames
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover, Occupant
 from laas_service.app.records import AllocationRecord, Caller, Drift
@@ -89,7 +91,7 @@ def parts(ours, tmp_path):
     return parts
 
 
-def wired(directory, *config_files):
+def wired(directory, *config_files, names=HOSTS):
     """The service with a fabric of the hosts; compute is as the files configure it."""
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
@@ -102,7 +104,7 @@ def wired(directory, *config_files):
     parts = Parts(conf)
     parts.upgrade_database()
     made = generate(Description(xgft="2;3,2;1,3"))
-    inventory = replace(made.inventory, host_names=tuple(HOSTS))
+    inventory = replace(made.inventory, host_names=tuple(names))
     parts.store.add_fabric("f", made.topology, inventory)
     return parts
 
@@ -998,6 +1000,25 @@ class TestHostsThatRunNothing:
         ours.admin.services.force_down(services["n2"].id, False)
         service.rounds(lambda: service.withheld() == {}, "hosts are given back")
 
+    def test_hosts_that_go_after_the_last_look(self, ours, services, parts):
+        """They are looked at when they are to be handed over."""
+        parts._conf.set_override("hold_down", 1000.0, "compute")
+        parts._conf.set_override("state_interval", 1000.0, "compute")
+        service = Service(parts)
+        service.rounds(lambda: parts.store.host_memory("f").strange == set(), "hosts are seen")
+        for each in services.values():
+            ours.admin.services.disable_log_reason(each.id, "memory")
+        record = service.ask(RED, 2)
+        service.rounds(lambda: service.error(record), "the allocation waits")
+        assert service.state(record) is State.ALLOCATING
+        host = min(service.hosts(record))
+        assert f"handed over now: {host} is disabled in Nova: memory" in service.error(record)
+        assert ours.compute.handed_over() == {}
+        for each in services.values():
+            ours.admin.services.enable(each.id)
+        service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+        assert service.withheld() == {}
+
     def test_an_allocation_is_placed_anew(self, ours, services, parts):
         """A host fails after it was claimed and before it is handed over."""
         service = Service(parts)
@@ -1066,6 +1087,96 @@ class TestHostsThatRunNothing:
         assert isinstance(service.ask(BLUE, 6), NoFit)
         service.store.release_quarantine("f", host)
         assert service.withheld() == {}
+
+
+class TestOtherNames:
+    """Nova adds no host to an aggregate whose name a fabric writes differently."""
+
+    NAMES = ("N1", "N2", "N3", "N4", "n5.example.org", "n6")
+
+    @staticmethod
+    def service(lab, tmp_path, names):
+        parts = wired(tmp_path, names=names)
+        cloud = Cloud(lab.admin, lab.nova.placement, names=HostNames(parts._names_in_nova))
+        parts.compute = NovaCompute(cloud, pool="laas-pool", sentinel="laas-nobody")
+        return Service(parts), parts
+
+    def test_naive(self, naive):
+        aggregate = naive.admin.aggregates.create("by hand", None)
+        with pytest.raises(refused.NotFound):
+            naive.admin.aggregates.add_host(aggregate, "N1")
+
+    def test_ours(self, lab, tmp_path):
+        lab.nova.filter_with(cloud.OURS)
+        service, parts = self.service(lab, tmp_path, self.NAMES)
+        record = service.ask(RED, 2)
+        service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+        hosts = service.hosts(record)
+        assert parts.compute.handed_over()[record.id].hosts == tuple(sorted(hosts))
+        pool, mine = sorted(lab.admin.aggregates.list(), key=lambda one: len(one.hosts))[::-1]
+        assert {*pool.hosts} == {*HOSTS}
+        assert {*mine.hosts} == {host.lower().partition(".")[0] for host in hosts}
+        lab.nova.scheduler_knows()
+        assert lab.boot(RED)[0] in mine.hosts
+        assert lab.boot(BLUE) == []
+        memory = parts.store.host_memory
+        service.rounds(lambda: len(memory("f").names) == 5, "other names are recorded")
+        assert memory("f").names["n5.example.org"] == "n5"
+        assert (memory("f").alarm, service.withheld()) == (None, {})
+        later = NovaCompute(
+            Cloud(lab.admin, lab.nova.placement, names=HostNames(parts._names_in_nova)),
+            pool="laas-pool",
+            sentinel="laas-nobody",
+        )
+        assert later.handed_over()[record.id].hosts == tuple(sorted(hosts))
+
+    def test_names_that_nothing_matches(self, lab, tmp_path):
+        """Nothing is allocated there, and the first pair that nearly matches is told."""
+        lab.nova.filter_with(cloud.OURS)
+        names = [f"n-{number}" for number in range(1, 7)]
+        service, parts = self.service(lab, tmp_path, names)
+        memory = parts.store.host_memory
+        service.rounds(lambda: memory("f").alarm, "the alarm is told")
+        assert memory("f").alarm == (
+            "6 of 6 hosts have been unknown in Nova since their import, so no new owner gets them; "
+            "host 'n-1' nearly matches 'n1' there"
+        )
+        assert service.withheld().keys() == {*names}
+        assert isinstance(service.ask(RED, 1), NoFit)
+
+
+class TestKeptServers:
+    """With ``reclaim_instance_interval`` a deleted server keeps its room, and can be restored."""
+
+    def test_naive(self, naive):
+        naive.flags(reclaim_instance_interval=3600)
+        (host,) = naive.boot(RED)
+        (server,) = naive.admin.servers.list(search_opts={"all_tenants": 1})
+        naive.nova.client(RED).servers.delete(server.id)
+        listed = partial(naive.admin.servers.list, search_opts={"all_tenants": 1})
+        eventually(lambda: not listed(), "it is not listed")
+        assert naive.compute.occupants([host])
+        naive.admin.servers.force_delete(server.id)
+
+    def test_ours(self, ours, parts):
+        ours.flags(reclaim_instance_interval=3600)
+        service = Service(parts)
+        record = service.ask(RED, 2)
+        service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
+        ours.nova.scheduler_knows()
+        (host,) = ours.boot(RED)
+        (server,) = ours.admin.servers.list(search_opts={"all_tenants": 1})
+        ours.nova.client(RED).servers.delete(server.id)
+        listed = partial(ours.admin.servers.list, search_opts={"all_tenants": 1})
+        eventually(lambda: not listed(), "it is not listed")
+        with pytest.raises(HostsBusy) as error:
+            service.release(record, force=False)
+        assert f"{host} keeps {server.id} of project {RED}, deleted at 20" in str(error.value)
+        assert "reclaim_instance_interval" in str(error.value)
+        ours.admin.servers.force_delete(server.id)
+        eventually(lambda: not ours.compute.occupants([host]), "its room is free")
+        service.release(record, force=False)
+        service.rounds(lambda: service.state(record) is State.RELEASED, "it is released")
 
 
 class TestAvailabilityZone:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.servers.leash import spawn
+from tests.servers.small_disk import SmallDisk
 from tests.waiting import PATIENCE, eventually
 
 
@@ -31,11 +32,15 @@ class Daemon:
     end = signal.SIGTERM
     """The signal at which the server ends at once; its data go with its directory."""
 
-    def __init__(self, name: str, *, user: str | None = None) -> None:
-        """``user`` owns the directory and the process if root runs the test."""
+    def __init__(self, name: str, *, user: str | None = None, disk: int = 0) -> None:
+        """``user`` owns the directory and the process if root runs the test.
+
+        With ``disk`` the directory is a file system of its own, of so many MiB; root alone can.
+        """
         self.name = name
         self.user = user if os.geteuid() == 0 else None
         self.directory = Path(tempfile.mkdtemp(prefix=f"laas-{name}-", dir="/tmp"))
+        self.disk = SmallDisk(self.directory, disk) if disk and SmallDisk.AVAILABLE else None
         if self.user:
             shutil.chown(self.directory, self.user)
         self.log = self.directory / f"{name}.log"
@@ -56,21 +61,25 @@ class Daemon:
     def __enter__(self):
         try:
             self.prepare()
-            with self.log.open("ab") as log:
-                self.process = spawn(
-                    self.command(),
-                    cwd=self.directory,
-                    env=self.environment(),
-                    user=self.user,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
-            self.wait_for(self.ready, "to answer")
+            self.start()
         except BaseException:
             self.close()
             raise
         return self
+
+    def start(self) -> None:
+        """Start the server, also again after it ended, and wait until it is ready."""
+        with self.log.open("ab") as log:
+            self.process = spawn(
+                self.command(),
+                cwd=self.directory,
+                env=self.environment(),
+                user=self.user,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.wait_for(self.ready, "to answer")
 
     def __exit__(
         self,
@@ -96,6 +105,10 @@ class Daemon:
             return found
 
         eventually(looked, lambda: f"{self.name} {what}:\n{self.said()}")
+
+    def ended(self) -> bool:
+        """Whether the server has ended by itself."""
+        return self.process is not None and self.process.poll() is not None
 
     def said(self) -> str:
         """The last 4,000 characters of the log."""
@@ -127,4 +140,6 @@ class Daemon:
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
+        if self.disk is not None:
+            self.disk.close()
         shutil.rmtree(self.directory, ignore_errors=True)

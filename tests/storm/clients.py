@@ -26,6 +26,13 @@ RACES = {"concurrent_update", "double_claim", "conflict_retry"}
 """Codes of lost races, which the service has to resolve without telling its clients."""
 
 SIZES = (1, 1, 2, 2, 3, 4, 5, 6, 8, 10, 13)
+STARVED = 120.0
+"""Seconds after which somebody who waits for an answer starves, whatever happens meanwhile.
+
+A worker that is paused in the middle of a transaction keeps its locks for 30 s; faults follow each
+other.
+"""
+
 MOST = 9
 """Live allocations of a client; with this many it releases one instead of asking."""
 
@@ -340,7 +347,8 @@ class Client:
 
         ``noted`` is the subject, kind and value of the operation in the history.
         """
-        until = time.monotonic() + PATIENCE
+        first = time.monotonic()
+        until = first + PATIENCE
         while True:
             started, asked = time.perf_counter(), time.monotonic()
             try:
@@ -352,19 +360,33 @@ class Client:
                 time.sleep(0.1)
                 continue
             if noted is not None:
-                self._history.add(*noted, _told(noted[1], answer), asked)
+                self._tell(noted, _told(noted[1], answer), asked)
             self._figures.took(method, time.perf_counter() - started)
             outcome = f"{answer.status} {answer.code}".strip()
             self._figures.count(kind, outcome)
             if answer.status == 503 and answer.retry_after and time.monotonic() < until:
                 time.sleep(0.1)
                 continue
+            if (waited := time.monotonic() - first) > STARVED:
+                self._complaints.add_found(f"starved: {self.name} waited {waited:.0f} s to {kind}")
             if answer.status >= 500 or answer.code in RACES or answer.status in (400, 404, 405):
                 said = (answer.document or {}).get("detail")
                 self._complaints.add_found(
                     f"{kind}: {method} {path} was answered {outcome}: {said}"
                 )
             return answer
+
+    def _tell(self, noted: tuple[str, str, str], told: str, asked: float) -> None:
+        """Add an operation to the history.
+
+        The answer to a rename shows the newest state, also one that another rename made meanwhile.
+        """
+        subject, kind, value = noted
+        if kind == "rename" and told not in (value, "gone", LOST):
+            self._history.add(subject, kind, value, value, asked)
+            self._history.add(subject, "show", "", told, asked)
+        else:
+            self._history.add(*noted, told, asked)
 
 
 def _told(kind: str, answer: Answer) -> str:

@@ -27,6 +27,9 @@ _QUERIES = {
     "keys": "select project_id, key, allocation from idempotency",
     "events": "select allocation, state from event order by id",
 }
+WIDE = "w"
+"""The fabric of the expensive questions, which the judge leaves aside: nothing changes there."""
+
 _QUOTED = {"mysql": {"keys": "select project_id, `key`, allocation from idempotency"}}
 
 
@@ -42,6 +45,8 @@ class Tables:
     link_states: list[Any]
     keys: list[Any]
     events: list[Any]
+    aside: frozenset[str] = frozenset()
+    """Allocations of the fabric ``WIDE``, which no other table of these has."""
 
 
 def tables(engine: sa.Engine) -> Tables:
@@ -55,13 +60,17 @@ def tables(engine: sa.Engine) -> Tables:
             for name, query in _QUERIES.items()
         }
     allocations: dict[str, Mapping[str, Any]] = {}
+    aside = frozenset(row["id"] for row in rows["allocations"] if row["fabric"] == WIDE)
+    for name, all_rows in rows.items():
+        rows[name] = [row for row in all_rows if not {row.get("allocation"), row.get("id")} & aside]
     for found in rows.pop("allocations"):
         row = dict(found)
         for column in ("placed", "leaving", "bridge"):
             if isinstance(row[column], str):  # MariaDB returns JSON as text
                 row[column] = json.loads(row[column])
         allocations[row["id"]] = row
-    return Tables(allocations, **{name: list(all_of) for name, all_of in rows.items()})
+    tables_of = {name: list(all_of) for name, all_of in rows.items()}
+    return Tables(allocations, **tables_of, aside=aside)
 
 
 def handed_over(state_dir: Path) -> dict[str, tuple[frozenset[str], bool]]:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import sqlalchemy as sa
 from oslo_db.exception import DBDuplicateEntry, DBError
@@ -35,14 +36,18 @@ from tests.servers import mariadb, postgresql
 from tests.servers.galera import Galera
 from tests.servers.leash import spawn
 from tests.servers.process import Port
+from tests.servers.small_disk import SmallDisk
 from tests.storm import evidence, release
 from tests.storm.gate import ANSWERS, REQUESTS, Gate, Gates
 from tests.storm.wire import LostError, ask
 from tests.waiting import eventually
 
-SERVERS: dict[str, Callable[[], postgresql.PostgreSql | mariadb.MariaDb | Galera]] = {
-    "postgresql": postgresql.PostgreSql,
-    "mariadb": mariadb.MariaDb,
+DISK = 400
+"""MiB of the file system with the database, which faults fill, if root runs the storm."""
+
+SERVERS: dict[str, Callable[[], postgresql.PostgreSql | mariadb.Replicated | Galera]] = {
+    "postgresql": partial(postgresql.PostgreSql, disk=DISK),
+    "mariadb": partial(mariadb.Replicated, disk=DISK),
     "galera": Galera,
 }
 KINDS = [*SERVERS, "sqlite"]
@@ -55,6 +60,12 @@ TAKEN_OVER = 20
 FABRICS = {"f": "3;4,4,4;1,4,4", "g": "3;4,4,4;1,4,4"}
 """One fabric of 64 hosts for each of two workers."""
 
+WIDE_XGFT = "3;8,8,8;1,8,8"
+"""512 hosts for the expensive questions."""
+
+ASKER = "asker"
+"""The project that asks them."""
+
 CONFIGURATION = """\
 [DEFAULT]
 state_dir = {directory}
@@ -65,6 +76,8 @@ bind_port = {port}
 threads = 8
 default_fabric = f
 enabled_policies = jigsaw,laas
+[sharing]
+access = together
 [worker]
 poll_interval = 0.2
 reconcile_interval = 15
@@ -179,6 +192,10 @@ class Site:
         self._gates = Gates()
         self._database_gates: dict[str, Gate] = {}
         self._restores = 0
+        self._former: postgresql.PostgreSql | mariadb.Replicated | None = None
+        self._disk: SmallDisk | None = None
+        self.pool = ""
+        """The allocation of shared hosts for the expensive questions."""
         self.servers: list[Server] = []
         self.fabrics = {
             id: (made.topology, _named(made.inventory, id))
@@ -196,15 +213,24 @@ class Site:
         try:
             if self._daemon is not None:
                 self._daemon.__enter__()
+            elif SmallDisk.AVAILABLE:
+                self._home.mkdir()
+                self._disk = SmallDisk(self._home, DISK)
             self._use_new_database()
             self._prepare()
             for server in self.servers:
                 server.start()
             self.wait_until_up()
+            self._make_pool()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    @property
+    def _home(self) -> Path:
+        """The directory of the SQLite database."""
+        return self.directory / "disk" if SmallDisk.AVAILABLE else self.directory
 
     def __exit__(self, *exc: object) -> None:
         for server in self.servers:
@@ -214,14 +240,17 @@ class Site:
         for port in self._ports:
             port.close()
         self.engine.dispose()
-        if self._daemon is not None:
-            self._daemon.close()
+        for daemon in (self._daemon, self._former):
+            if daemon is not None:
+                daemon.close()
+        if self._disk is not None:
+            self._disk.close()
 
     def _use_new_database(self) -> None:
         """Use a database without tables from now on."""
         self._restores += 1
         if self._daemon is None:
-            self.url = f"sqlite:///{self.directory}/laas-{self._restores}.sqlite"
+            self.url = f"sqlite:///{self._home}/laas-{self._restores}.sqlite"
             self.engine = connect(self.url)
         else:
             self.url = self._daemon.database()
@@ -232,6 +261,10 @@ class Site:
         schema.upgrade(engine)
         for id, (topology, inventory) in self.fabrics.items():
             SqlStore(engine).add_fabric(id, topology, inventory)
+        wide = generate(Description(xgft=WIDE_XGFT))
+        SqlStore(engine).add_fabric(
+            evidence.WIDE, wide.topology, _named(wide.inventory, evidence.WIDE)
+        )
         engine.dispose()
         self._add_clock()
         if self.without == "constraint":
@@ -240,6 +273,27 @@ class Site:
             self._add("api", number, self._ports[2 * number], self._ports[2 * number + 1])
         for number in range(self._workers):
             self._add("worker", number, None, None)
+
+    def _make_pool(self) -> None:
+        """Make the shared hosts for the expensive questions; half of the fabric ``WIDE``."""
+        wish = {
+            "name": "pool",
+            "fabric": evidence.WIDE,
+            "hosts": 256,
+            "sharing": {"slots": 16, "bandwidth": 100},
+        }
+        port = self.servers[0].port
+        assert port is not None
+        answer = ask(port, "POST", "/v1/allocations", wish, project=ASKER)
+        assert answer.status == 202, answer
+        self.pool = answer.document["id"]
+        path = f"/v1/allocations/{self.pool}"
+
+        def active() -> bool:
+            found = ask(port, "GET", path, project=ASKER).document
+            return bool(found["state"] == "active")
+
+        eventually(active, "the shared hosts are active")
 
     def _add_clock(self) -> None:
         with self.engine.begin() as connection:
@@ -301,6 +355,40 @@ class Site:
         subprocess.run([*command, *words], check=True, env=code, cwd=self.directory)
 
     # -- disasters ----------------------------------------------------------------
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether the database can have a standby."""
+        return isinstance(self._daemon, postgresql.PostgreSql | mariadb.Replicated)
+
+    def promote(self) -> None:
+        """Promote a standby, behind the address of the database.
+
+        The old primary stays up until the next time, with its sessions, and takes no writes.
+        """
+        old: Any = self._daemon
+        new = old.standby(self._former)
+        self._former, self._daemon = old, new
+        old.retire()
+        new.promote(old)
+        for gate in self._database_gates.values():
+            gate.to = new.address
+        self.url = self.url.replace(str(old.directory), str(new.directory))
+        self.engine = sa.create_engine(self.url, poolclass=NullPool)
+
+    @property
+    def disk(self) -> SmallDisk | None:
+        """The file system with the database, if it is a small one."""
+        daemon = self._daemon
+        if isinstance(daemon, postgresql.PostgreSql | mariadb.Replicated):
+            return daemon.disk
+        return self._disk
+
+    def mend_database(self) -> None:
+        """Start the database again, if it ended: PostgreSQL does on a full disk."""
+        daemon = self._daemon
+        if isinstance(daemon, postgresql.PostgreSql | mariadb.Replicated) and daemon.ended():
+            daemon.start()
 
     def restore(self, backup: Path) -> None:
         """All processes end; they start again on a new database, made from a backup."""
@@ -382,7 +470,7 @@ class Site:
         while True:
             try:
                 return evidence.tables(self.engine)
-            except sa.exc.DBAPIError:
+            except (sa.exc.DBAPIError, DBError):
                 time.sleep(0.1)
 
     def generations(self) -> dict[str, int]:
@@ -490,6 +578,7 @@ class Chaos:
             self._pause_before_effect: 5,
             self._part: 5,
             self._jump: 4,
+            self._fill_disk: 3,
             self._forge: 3,
         }
         if self._only:
@@ -572,6 +661,19 @@ class Chaos:
         gate.let_go(cut=self._rng.random() < 0.5)
         where = "database" if isinstance(gate.to, Path) else "API"
         self.done[f"{way} {'to' if way == REQUESTS else 'of'} the {where} held back"] += 1
+
+    def _fill_disk(self) -> None:
+        """Fill the disk with the database for some seconds."""
+        disk = self._site.disk
+        if disk is None:
+            return
+        disk.fill()
+        try:
+            self._resting.wait(self._rng.choice((1, 3, 6)))
+        finally:
+            disk.empty()
+            self._site.mend_database()
+        self.done["the disk with the database was full"] += 1
 
     def _jump(self) -> None:
         """Set the database's clock, or that of one process, an hour or a day wrong."""

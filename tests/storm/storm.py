@@ -22,11 +22,12 @@ from tests.storm import judge, linear
 from tests.storm.clients import Client
 from tests.storm.evidence import Tables, handed_over, routes
 from tests.storm.journal import Complaints, Figures
+from tests.storm.pressure import Pressure, Small
 from tests.storm.site import Chaos, Site
 from tests.storm.wire import LostError, ask
 from tests.waiting import eventually
 
-SETTLES = 240
+SETTLES = 600
 """Seconds for all work to be done once requests and faults have stopped."""
 
 LOST = 2.0
@@ -50,8 +51,18 @@ class Plan:
     """Shortest and longest time between two faults, in seconds."""
 
     seed: int = 1
-    disasters: tuple[str, ...] = ("failover", "restore", "upgrade", "failover asleep")
+    disasters: tuple[str, ...] = (
+        "promotion",
+        "failover",
+        "restore",
+        "upgrade",
+        "promotion",
+        "failover asleep",
+    )
     """One in the middle of each round, in turn; see ``_Storm``."""
+
+    pressed: bool = True
+    """Whether the first half of each round has those who press; see ``pressure``."""
 
     without: str = ""
     """A guard of the service that is taken away: the storm ends with the first complaint."""
@@ -83,7 +94,8 @@ def run(plan: Plan) -> Outcome:
 class _Storm:
     """One storm.
 
-    Disasters: ``failover`` takes the database back by a few seconds under running processes;
+    Disasters: ``promotion`` promotes a standby behind the address of the database;
+    ``failover`` takes the database back by a few seconds under running processes;
     ``failover asleep`` too, but they sleep until a new process has made as many generations as were
     lost; ``restore`` restores a backup of a few seconds ago; ``upgrade`` upgrades to the next
     release under load (once).
@@ -98,7 +110,9 @@ class _Storm:
         self._looks = 0
         self._read: dict[str, int] = {}
         self._published: dict[str, dict[int, bytes]] = {fabric: {} for fabric in site.fabrics}
-        self._disasters = deque(plan.disasters)
+        self._disasters = deque(
+            kind for kind in plan.disasters if kind != "promotion" or site.fails_over
+        )
         self._went_back = False
         places = _places(site)
         Random(plan.seed).shuffle(places)
@@ -114,6 +128,8 @@ class _Storm:
             )
             for number in range(plan.clients)
         ]
+        self._pressure = Pressure(site, self._figures, self._complaints)
+        self._small = Small(site, self._pressure, self._figures, self._complaints)
 
     def run(self) -> Outcome:
         left = self._plan.seconds
@@ -126,6 +142,8 @@ class _Storm:
                 client.give_back()
             self._settle(lambda seen: [*self._agreement(seen), *judge.left_over(seen)])
             self._complaints.add(*linear.problems(self._history.operations))
+        self._pressure.end()
+        self._small.end()
         for client in self._clients:
             client.end()
         recorded = len(self._site.tables().allocations)
@@ -152,15 +170,16 @@ class _Storm:
         return bool(self._plan.without and len(self._complaints))
 
     def _round(self, seconds: float) -> None:
-        self._blow(seconds / 2)
+        self._blow(seconds / 2, pressed=self._plan.pressed)
         if self._disasters and not self._is_over():
             kind = self._disasters.popleft()
             self._disaster(kind)
             if kind != "upgrade":  # there is one next release
                 self._disasters.append(kind)
-        self._blow(seconds / 2)
+        self._blow(seconds / 2, pressed=False)
         if self._plan.without:
             return
+        self._small.pause()
         for client in self._clients:
             client.rest()
         seen = self._site.tables()
@@ -171,15 +190,19 @@ class _Storm:
             client.mend()
         self._settle(self._agreement)
 
-    def _blow(self, seconds: float) -> None:
+    def _blow(self, seconds: float, *, pressed: bool) -> None:
         """Requests and faults for some seconds, then no more faults."""
         end = time.monotonic() + seconds
         self._chaos.resume()
+        self._small.resume()
+        if pressed:
+            self._pressure.resume()
         for client in self._clients:
             client.resume()
         while time.monotonic() < end and not self._is_over():
             time.sleep(LOOK)
             self._look(self._site.tables())
+        self._pressure.pause()
         self._chaos.rest()
 
     # -- disasters --------------------------------------------------------------
@@ -189,6 +212,8 @@ class _Storm:
         site = self._site
         if kind == "upgrade":
             site.upgrade()
+        elif kind == "promotion":
+            site.promote()
         elif kind == "restore":
             backup = site.directory / f"backup-{self._looks}.gz"
             site.manage("db", "backup", str(backup))
@@ -272,7 +297,7 @@ class _Storm:
         while True:
             seen = self._site.tables()
             if self._went_back:
-                self._site.clean_compute(seen.allocations.keys())
+                self._site.clean_compute(seen.allocations.keys() | seen.aside)
             self._look(seen)
             found = problems(seen)
             if not found or self._is_over():
@@ -287,7 +312,9 @@ class _Storm:
         """Differences between the record, compute and the published routes."""
         site = self._site
         found = judge.unsettled(seen)
-        found += judge.compute_problems(seen, handed_over(site.directory), site.fabrics)
+        handed = handed_over(site.directory)
+        judged = {id: hosts for id, hosts in handed.items() if id not in seen.aside}
+        found += judge.compute_problems(seen, judged, site.fabrics)
         for fabric in site.fabrics:
             published = routes(site.directory, fabric)
             found += judge.route_problems(seen, fabric, published, site.fabrics)

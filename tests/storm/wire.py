@@ -31,9 +31,19 @@ class Answer:
         return str(known.get("code", "")) if self.status >= 400 else ""
 
 
-def ask(port: int, method: str, path: str, body: object = None, key: str | None = None) -> Answer:
+def ask(
+    port: int,
+    method: str,
+    path: str,
+    body: object = None,
+    key: str | None = None,
+    *,
+    project: str | None = None,
+) -> Answer:
     """Send a request over a connection of its own. Raises: LostError."""
     headers = {"Content-Type": "application/json"} if body is not None else {}
+    if project is not None:
+        headers["X-Project-Id"] = project
     if key is not None:
         headers["Idempotency-Key"] = key
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)

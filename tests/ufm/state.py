@@ -83,6 +83,7 @@ class Ufm:
         self.offset = offset
         self.unknown: Any = {}
         self.default_membership = default_membership
+        self.flag: Callable[[bool], Any] = bool  # how booleans of members are shown
         self.passwords = {"admin": "123456"}
         self.tokens: dict[str, str] = {}  # token -> user; revoked ones are gone
         self.sessions: dict[str, str] = {}  # cookie -> user
@@ -250,11 +251,15 @@ class Ufm:
         row = {"partition": partition.name, "ip_over_ib": partition.ip_over_ib}
         if guids:
             row["guids"] = [
-                {"guid": guid, "index0": member.index0, "membership": member.membership}
+                {
+                    "guid": guid,
+                    "index0": self.flag(member.index0),
+                    "membership": member.membership,
+                }
                 for guid, member in partition.members.items()
             ]
             if key == DEFAULT and self.release >= (6, 19):
-                row |= {"index0": False, "membership": self.default_membership}
+                row |= {"index0": self.flag(False), "membership": self.default_membership}
         if qos:
             row["qos_conf"] = dict(partition.qos)
         return row

@@ -49,6 +49,8 @@ from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
     IdempotencyMismatch,
+    LaasError,
+    Unavailable,
 )
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import NO_CONSENT
@@ -70,19 +72,40 @@ class Admission:
         self._ledgers = optimist.ledgers
         self.group = GroupCommit(optimist, self._joined)
 
-    def answered(self, project_id: str, asked: AllocationRequest) -> AllocationRecord | None:
+    def answered(
+        self,
+        project_id: str,
+        asked: AllocationRequest,
+        completed: Callable[[], AllocationRequest],
+    ) -> AllocationRecord | None:
         with self.transactions.reading() as session:
             row = session.get(models.Idempotency, (project_id, asked.idempotency_key))
-            if row is None or row.asked != _asked_document(asked):
+            if row is None:
                 return None
-            return read_record(session, row.allocation)
+            if row.asked == _asked_document(asked):
+                return read_record(session, row.allocation)
+            request, allocation = row.request, row.allocation
+        try:
+            same = request == _request_document(completed())
+        except Unavailable:
+            raise  # nobody can tell yet
+        except LaasError:  # what the first request named is there no more, or never was
+            same = False
+        if not same:
+            raise _mismatch(asked.idempotency_key)
+        with self.transactions.reading() as session:
+            return read_record(session, allocation)
 
     def admit(
         self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
     ) -> AllocationRecord | NoFit:
-        return self.group.decide(
-            _NewRequest(self.transactions, new.fabric, repr(new.id), new, propose, self._ledgers)
+        request = _NewRequest(
+            self.transactions, new.fabric, repr(new.id), new, propose, self._ledgers
         )
+        if new.slots is not None:  # it has to see the rows of those before it
+            alone: AllocationRecord | NoFit = self.optimist.decide(request)
+            return alone
+        return self.group.decide(request)
 
     def _joined(self, several: Sequence["_NewRequest"]) -> "_NewRequests":
         subject = listed(request.subject for request in several)
@@ -121,9 +144,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         if row is None:
             return None
         if row.request != _request_document(self.new):
-            raise IdempotencyMismatch(
-                f"Idempotency-Key {key!r} was used for another request; use a new key"
-            )
+            raise _mismatch(key)
         return read_record(session, row.allocation)
 
     def search(self, draft: Ledger) -> Allocation | Wait | Settled[AllocationRecord | NoFit]:
@@ -217,7 +238,7 @@ class _NewRequests(
 
     It has the outcome of deciding them one after the other. So it ends with one that joins the
     queue, as those behind it have to see it there. Requests that have to see another one's rows
-    are left out: of a project with a quota, with the same key, or for slots of shared hosts.
+    are left out: of a project with a quota, or with the same key.
     """
 
     members: Sequence[_NewRequest]
@@ -236,8 +257,6 @@ class _NewRequests(
             project, key = member.new.project_id, member.new.idempotency_key
             limited = member.limits.admission or member.new.alone
             if (limited and project in projects) or (project, key) in keys:
-                continue
-            if member.new.slots is not None:
                 continue
             self.joined.append(place)
             projects.add(project)
@@ -423,6 +442,12 @@ def _request_document(new: AllocationRequest) -> dict[str, Any]:
 def _asked_document(asked: AllocationRequest) -> dict[str, Any]:
     """The fields of a request as its caller made it, with the names of hosts to avoid."""
     return {**_request_document(asked), "avoid": list(asked.avoid)}
+
+
+def _mismatch(key: str | None) -> IdempotencyMismatch:
+    return IdempotencyMismatch(
+        f"Idempotency-Key {key!r} was used for another request; use a new key"
+    )
 
 
 def _claim_once(draft: Ledger, allocation: Allocation) -> None:

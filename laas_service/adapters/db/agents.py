@@ -2,7 +2,7 @@
 
 """Reports of agents beside OpenSM, and which agent of a fabric is active (one at most)."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from oslo_db.exception import DBDuplicateEntry
@@ -61,9 +61,7 @@ class SqlAgents:
             previous = _confirmed(rows.values())
             row = rows.get(name)
             if row is None:
-                _check_room(
-                    fabric, name, [row for row in rows.values() if row.seen_at > now - FORGOTTEN]
-                )
+                _make_room(session, fabric, name, rows, now - timedelta(seconds=seconds))
                 row = rows[name] = models.Agent(fabric=fabric, name=name)
                 session.add(row)
             row.condition, row.detail = seen.condition.value, seen.detail
@@ -113,15 +111,24 @@ def _agent(row: models.Agent, now: datetime) -> Agent:
     return Agent(row.name, bool(row.active), seen, row.seen_at, age)
 
 
-def _check_room(fabric: str, name: str, rows: Collection[models.Agent]) -> None:
-    """Raises: LimitExceeded, if no other agent may come to these."""
+def _make_room(
+    session: Session, fabric: str, name: str, rows: dict[str, models.Agent], since: datetime
+) -> None:
+    """Forget the standby that was silent longest, if there is no room for another agent.
+
+    Raises: LimitExceeded, if each of them reported after ``since``.
+    """
     if len(rows) < MOST:
         return
-    silent = min(rows, key=lambda row: row.seen_at)
-    raise LimitExceeded(
-        f"fabric {fabric!r} has {MOST} agents, so {name!r} is refused; the name that was silent "
-        f"longest is {silent.name!r}, and is forgotten after a day"
-    )
+    standby = [row for row in rows.values() if not row.active]
+    silent = min(standby, key=lambda row: row.seen_at)
+    if silent.seen_at > since:
+        raise LimitExceeded(
+            f"fabric {fabric!r} has {MOST} agents that report, so {name!r} is refused; stop "
+            "laas-opensm-agent on a machine that needs none, then the next report takes its place"
+        )
+    session.delete(rows.pop(silent.name))
+    session.flush()
 
 
 def _confirmed(rows: Iterable[models.Agent]) -> tuple[object, ...] | None:

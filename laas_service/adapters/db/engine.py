@@ -32,7 +32,6 @@ from sqlalchemy import (
     event,
     func,
     insert,
-    make_url,
     select,
     text,
 )
@@ -40,6 +39,7 @@ from sqlalchemy.exc import NoSuchModuleError
 from sqlalchemy.orm import DeclarativeBase, Session
 from tenacity import Retrying, wait_random_exponential
 
+from laas_service.adapters.db import database_url, sessions
 from laas_service.app import retries
 from laas_service.domain.errors import ConcurrentUpdate, DoubleClaim, InvalidInput, Unavailable
 
@@ -53,8 +53,14 @@ Threads that wait for the file's lock poll it, up to ten times a second and in n
 that waits for this one goes on as soon as it is free.
 """
 
+_FAILED = "laas_failed"
+"""Execution option of an engine: its ``FailedWrites``."""
+
 _FAILURES = (db_exc.DBError, sqlalchemy.exc.OperationalError, sqlalchemy.exc.TimeoutError)
 """oslo.db does not translate operational errors other than disconnections (a full disk)."""
+
+_UNHELD = re.compile(r"Incorrect string value|has no equivalent in encoding")
+"""How MariaDB and PostgreSQL say that a database's character set cannot hold a text."""
 
 _CHECK = re.compile(r"CHECK constraint failed|CONSTRAINT `\w+` failed")
 """How SQLite and MariaDB say that a CHECK forbids a row; oslo.db knows PostgreSQL's error."""
@@ -83,40 +89,89 @@ take over its fabrics.
 """
 
 
+class FailedWrites:
+    """How many transactions of an engine that write have failed, and the newest error."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.newest = ""
+
+    def add(self, error: Unavailable) -> None:
+        self.count, self.newest = self.count + 1, str(error)
+
+
+def failed_writes(engine: Engine) -> FailedWrites:
+    """Those of an engine that ``connect`` made."""
+    return cast("FailedWrites", engine.get_execution_options()[_FAILED])
+
+
 def connect(url: str, **options: Any) -> Engine:
     """An engine for the database; ``options`` as for oslo.db's ``create_engine``.
 
     SQLite ignores them; the directory of its file is created if it does not exist.
 
     Raises:
-        InvalidInput: the driver that the URL names is not installed.
+        InvalidInput: the URL is wrong, its driver is not installed, or a pooler shares sessions.
         Unavailable: the database does not answer.
     """
-    database = make_url(url)
+    database = database_url.parsed(url)
     with translated():
         if database.get_backend_name() == "sqlite":
             engine = _sqlite(database)
         else:
             _check_driver(database)
-            engine = engines.create_engine(url, **options)
-            event.listen(engine, "connect", _server_connected)
-            engine.dispose()  # the connection that oslo.db tried
+            engine = _server(database, options)
+    engine.update_execution_options(**{_FAILED: FailedWrites()})
     pool = type(engine.pool)
     logging.getLogger(f"{pool.__module__}.{pool.__qualname__}").addFilter(_in_one_line)
     return engine
+
+
+def _server(url: URL, options: Mapping[str, Any]) -> Engine:
+    """An engine for a server. Raises: as ``connect``, without the URL's secrets."""
+    if sessions.are_shared(url):
+        raise database_url.wrong(
+            "a pooler between the service and PostgreSQL shares sessions, whose locks and settings "
+            "the service needs: with pgbouncer set pool_mode = session for this database, or name "
+            "the server itself"
+        )
+    redaction = database_url.Redaction(url)
+    said: dict[logging.Logger, Any] = {
+        logging.getLogger("oslo_db.sqlalchemy.engines"): redaction,
+        logging.getLogger("oslo_db.sqlalchemy.exc_filters"): _nothing,  # the error is raised here
+    }
+    for logger, hides in said.items():
+        logger.addFilter(hides)
+    try:
+        engine: Engine = engines.create_engine(url, **options)
+    except (db_exc.DBConnectionError, sqlalchemy.exc.OperationalError) as error:
+        first, *_ = redaction.without_secrets(str(error)).splitlines()
+        raise Unavailable(f"the database failed: {first}") from None
+    except (TypeError, ValueError, sqlalchemy.exc.ArgumentError, db_exc.DBError):
+        fix = "the driver refuses an option after the ?, or a value there; see its documentation"
+        raise database_url.wrong(fix) from None
+    finally:
+        for logger, hides in said.items():
+            logger.removeFilter(hides)
+    sessions.watch(engine)
+    event.listen(engine, "connect", _server_connected)
+    engine.dispose()  # the connection that oslo.db tried
+    return engine
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 def _check_driver(url: URL) -> None:
     """Raises: InvalidInput, if there is no such driver."""
     try:
         url.get_dialect().import_dbapi()
-    except (NoSuchModuleError, ModuleNotFoundError) as error:
-        raise InvalidInput(
-            "[database] connection",
-            url.drivername,
-            f"its driver is not installed ({error}); pip install 'laas-service[mysql]' or "
-            "'laas-service[postgresql]', with mysql+pymysql:// or postgresql+psycopg://",
-        ) from error
+    except (NoSuchModuleError, ModuleNotFoundError):
+        raise database_url.wrong(
+            "its driver is not installed; pip install 'laas-service[mysql]' or "
+            "'laas-service[postgresql]', with mysql+pymysql:// or postgresql+psycopg://"
+        ) from None
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
@@ -204,6 +259,7 @@ def translated() -> Iterator[None]:
     """Translate the database's errors into those of ``domain.errors``, except duplicate entries.
 
     Raises:
+        InvalidInput: the database's character set cannot hold a text.
         DoubleClaim: a CHECK forbids a row.
         ConcurrentUpdate: the database rolled this transaction back in favour of another.
         Unavailable: the transaction failed, or its outcome is unknown.
@@ -217,19 +273,42 @@ def translated() -> Iterator[None]:
     except db_exc.DBNonExistentTable as error:
         raise Unavailable("the database has no tables; run laas-manage db upgrade") from error
     except _FAILURES as error:
+        if _UNHELD.search(str(error)):
+            raise _unheld(error) from error
         first, *_ = str(error).splitlines() or [type(error).__name__]
         if isinstance(error, db_exc.DBConstraintError) or _CHECK.search(first):
             raise DoubleClaim(f"the database refuses a row: {first}") from error
         raise Unavailable(f"the database failed: {first}") from error
 
 
+def _unheld(error: Exception) -> InvalidInput:
+    """Names the parameter with a text that a database's character set cannot hold."""
+    cause = getattr(error, "inner_exception", error)
+    params = getattr(cause, "params", None) or {}
+    rows = params if isinstance(params, list | tuple) else [params]
+    texts = [
+        (name.partition("__")[0], value)
+        for row in rows
+        if isinstance(row, Mapping)
+        for name, value in row.items()
+        if isinstance(value, str) and not value.isascii()
+    ]
+    name, value = max(texts, key=lambda text: max(text[1]), default=("text", ""))
+    fix = "the database's character set cannot hold it; use other characters, or give the service "
+    return InvalidInput(name, value, f"{fix}a database in UTF-8 (MariaDB: utf8mb4)")
+
+
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Session]:
     """A transaction that writes; it commits at the end, and rolls back on an exception."""
-    with translated(), _writer(engine), Session(engine) as session:
-        session.connection(execution_options={WRITES: True})
-        yield session
-        session.commit()
+    try:
+        with translated(), _writer(engine), Session(engine) as session:
+            session.connection(execution_options={WRITES: True})
+            yield session
+            session.commit()
+    except Unavailable as error:
+        failed_writes(engine).add(error)
+        raise
 
 
 @contextmanager
@@ -346,6 +425,35 @@ def weak_settings(engine: Engine) -> list[str]:
                     f"requests; use {' or '.join(safe)}"
                 )
     return weak
+
+
+def narrow_characters(engine: Engine) -> list[str]:
+    """Why the database cannot hold every name, a sentence each. Raises: Unavailable."""
+    with translated(), engine.connect() as connection:
+        if connection.dialect.name == "postgresql":
+            found = connection.scalar(text("SHOW server_encoding"))
+            narrow = (
+                [] if found in ("UTF8", "SQL_ASCII") else [f"the database has encoding {found}"]
+            )
+        elif connection.dialect.name in ("mysql", "mariadb"):
+            columns = connection.execute(_NARROW).all()
+            narrow = [
+                f"{table}.{column} has character set {name}" for table, column, name in columns
+            ]
+            found = connection.scalar(text("SELECT @@character_set_database"))
+            if found != "utf8mb4":
+                narrow.insert(0, f"the database has character set {found}")
+        else:
+            return []
+    fix = "texts with other characters are refused; convert it to UTF-8 (MariaDB: utf8mb4)"
+    return [f"{'; '.join(narrow)}: {fix}"] if narrow else []
+
+
+_NARROW = text(
+    "SELECT table_name, column_name, character_set_name FROM information_schema.columns "
+    "WHERE table_schema = database() AND character_set_name <> 'utf8mb4' "
+    "ORDER BY table_name, column_name"
+)
 
 
 def _setting(connection: Connection, name: str) -> str | None:

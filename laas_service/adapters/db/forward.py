@@ -10,6 +10,7 @@ twice, and every allocation waits until the routes of the present state are conf
 
 import logging
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
@@ -21,6 +22,12 @@ from laas_service.adapters.db.transactions import Transactions, locked_generatio
 from laas_service.app.lifecycle import OVER, State
 
 LOG = logging.getLogger(__name__)
+
+REMEMBERED = timedelta(days=2)
+"""For how long the database knows when a fabric went forward."""
+
+MOST_TIMES = 100
+"""The most times of going forward that the database keeps of a fabric, the newest."""
 
 
 @dataclass
@@ -41,6 +48,10 @@ class Forward:
         if newest is not None:
             seen = f"this process has read generation {newest[0]}"
             self._forward(fabric_id, *newest, seen, routes=False)
+
+    def went_forward(self, fabric_id: str, since: timedelta) -> int:
+        with self.transactions.reading() as session:
+            return len(_recent(session, fabric_id, self.transactions.now() - since))
 
     def go_forward(self, fabric_id: str, generation: int, stamp: str, where: str) -> bool:
         """Move a fabric on above a generation of routes that was seen ``where``.
@@ -79,8 +90,11 @@ class Forward:
         identity = generations.stored(beyond, stamp)
         numbers = dict.fromkeys(("generation", "routes_generation", "layout"), beyond)
         stamps = {"stamp": identity, "routes_stamp": identity}
+        now = self.transactions.now()
+        times = [*_recent(session, fabric_id, now - REMEMBERED), now][-MOST_TIMES:]
+        went = {"went_forward": [time.isoformat() for time in times]}
         of_fabric = update(fabric).where(fabric.id == fabric_id)
-        session.execute(of_fabric.values(**numbers, **stamps))
+        session.execute(of_fabric.values(**numbers, **stamps, **went))
         session.execute(delete(delta).where(delta.fabric == fabric_id))
         session.execute(
             insert(delta).values(fabric=fabric_id, generation=beyond, change={}, stamp=stamp)
@@ -102,3 +116,10 @@ class Forward:
         )
         for id, state in session.execute(query).all():
             self.transactions.record_event(session, id, State(state), detail)
+
+
+def _recent(session: Session, fabric_id: str, since: datetime) -> list[datetime]:
+    """When the fabric went forward after ``since``."""
+    table = models.Fabric
+    told = session.scalar(select(table.went_forward).where(table.id == fabric_id)) or []
+    return [time for time in map(datetime.fromisoformat, told) if time > since]

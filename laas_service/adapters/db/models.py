@@ -77,6 +77,8 @@ class Fabric(Base):
     inventory: Mapped[Any] = mapped_column(Packed())
     layout: Mapped[int] = mapped_column(server_default="1")
     shared_plane: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    went_forward: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    """When its numbers were lifted above those of another past (``forward``), ISO 8601."""
     created_at: Mapped[datetime] = mapped_column(Moment())
 
 

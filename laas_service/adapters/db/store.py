@@ -3,16 +3,13 @@
 """The store in a relational database: every decision is one transaction."""
 
 import copy
-import math
 import re
-import time
-import uuid
 from collections.abc import Callable
 from datetime import datetime
 from typing import Self
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy import Engine, delete, select
 
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.admission import Admission
@@ -44,6 +41,7 @@ from laas_service.adapters.db.transactions import (
 from laas_service.adapters.db.transitions import Transitions
 from laas_service.adapters.db.turns import Turns
 from laas_service.adapters.db.virtual_ports import VirtualPorts
+from laas_service.adapters.db.write_check import WriteCheck
 from laas_service.adapters.documents import inventory_document, topology_document
 from laas_service.app.lifecycle import OVER
 from laas_service.app.records import FabricRecord, Lease
@@ -53,9 +51,6 @@ from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Topology
 from laas_service.domain.wording import listed
 from laas_service.messages import PKEYS
-
-WRITES_CHECKED = 5.0
-"""Seconds for which a successful ``check_writes`` counts: anybody may ask for the health."""
 
 FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
@@ -83,7 +78,7 @@ class SqlStore:
         keep_events: int = KEEP_EVENTS,
     ) -> None:
         self._engine = engine
-        self._check_writes_again = -math.inf
+        self.check_writes = WriteCheck(engine)
         self._ledgers, self._turns = LedgerCache(), Turns(engine)
         self._threads, self._processes = ThreadOrder(), ProcessOrder(engine)
         transactions = Transactions(engine, now, at, keep_deltas, announce, pkeys, keep_events)
@@ -100,6 +95,7 @@ class SqlStore:
         self._transactions, ledgers = transactions, self._ledgers
         self._forward = forward = Forward(transactions, ledgers)
         self.in_past, self.go_forward = forward.in_past, forward.go_forward
+        self.went_forward = forward.went_forward
         self._optimist = Optimist(
             transactions, ledgers, self._turns, self._threads, self._processes, forward.settle
         )
@@ -197,15 +193,6 @@ class SqlStore:
     def check(self) -> None:
         with self._transactions.reading() as session:
             schema.check(session.connection())
-
-    def check_writes(self) -> None:
-        if time.monotonic() < self._check_writes_again:
-            return
-        row = {"id": f"check-{uuid.uuid4()}", "expires_at": self._transactions.now()}
-        with self._transactions.writing("check writes") as session:
-            session.execute(insert(models.Worker).values(**row))
-            session.execute(delete(models.Worker).where(models.Worker.id == row["id"]))
-        self._check_writes_again = time.monotonic() + WRITES_CHECKED
 
     def add_fabric(self, id: str, topology: Topology, inventory: Inventory) -> FabricRecord:
         if not FABRIC_ID.fullmatch(id):

@@ -14,7 +14,9 @@ from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, batches, locked_generation
 from laas_service.domain.errors import Conflict, InvalidInput, NotFound
 from laas_service.domain.grouping import grouped
-from laas_service.domain.inventory import Inventory
+from laas_service.domain.inventory import Inventory, not_a_guid
+
+UNSET = "give the virtual function a GUID first (ip link set DEVICE vf N port_guid GUID)"
 
 
 @dataclass
@@ -81,8 +83,10 @@ def _check(
         if port not in hosts:
             raise NotFound("port of a host", _text(port))
         for guid in guids:
-            if not 0 < guid < 1 << 64 or guid in real:
-                fix = "give 64 bits that are neither 0 nor the GUID of a port or switch"
+            if (why := not_a_guid(guid)) is not None:
+                raise InvalidInput("virtual_guids", _text(guid), f"{why}; {UNSET}")
+            if guid in real:
+                fix = "it is the GUID of a port or switch; give that of a virtual port"
                 raise InvalidInput("virtual_guids", _text(guid), fix)
             if owner.setdefault(guid, port) != port:
                 raise Conflict(f"virtual GUID {_text(guid)} belongs to port {_text(owner[guid])}")

@@ -172,7 +172,7 @@ class UfmRest:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unavailable(f"{self._name} shows partitions in an unknown form") from error
         members.pop(DEFAULT_KEY, None)
-        return UfmPartitions(members, None if told is None else told != "limited")
+        return UfmPartitions(members, None if told is None else _word(told) != "limited")
 
     def systems(self) -> list[dict[str, Any]]:
         """Switches, hosts and routers."""
@@ -332,9 +332,28 @@ class UfmRest:
 
 def _members(partition: Mapping[str, Any]) -> dict[int, Member]:
     return {
-        int(row["guid"], 16): Member(row["membership"] == "full", bool(row["index0"]))
+        int(row["guid"], 16): Member(_word(row["membership"]) == "full", _flag(row["index0"]))
         for row in partition["guids"]
     }
+
+
+_FLAGS = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0", "none", ""), False),
+}
+"""What releases and proxies of UFM write for true and false, in lower case."""
+
+
+def _flag(value: object) -> bool:
+    """A boolean, also as a number or a text. Raises: ValueError."""
+    word = _word(value)
+    if word not in _FLAGS:
+        raise ValueError(f"{word!r} is no boolean")
+    return _FLAGS[word]
+
+
+def _word(value: object) -> str:
+    return str(value).strip().lower()
 
 
 def _texts(guids: Collection[int]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, Field, RootModel, WithJsonSchema, model_validator
 
 from laas_service import messages
-from laas_service.api.schemas.base import Body, Guid, Schema, Shown, guid
+from laas_service.api.schemas.base import LONGEST_HEADER, Body, Guid, Schema, Shown, guid
 from laas_service.app.ports import agents as ports
 from laas_service.domain.faults import counters, reading
 from laas_service.domain.faults.counters import NAMES
@@ -20,14 +20,14 @@ LONGEST = 4000
 """Characters of a detail."""
 
 Generation = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Stamp = Annotated[str, Field(pattern="^(?:[0-9a-f]{16})?$")]
+Stamp = Annotated[str, Field(max_length=16, pattern="^(?:[0-9a-f]{16})?$")]
 Detail = Annotated[
     str, Field(max_length=LONGEST, pattern=r"^[^\x00]*$", description="In a sentence.")
 ]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 _GUID, _PORT = "0x[0-9a-f]{16}", "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-Port = Annotated[str, Field(pattern=f"^{_GUID} {_PORT}$")]
-Cable = Annotated[str, Field(pattern=f"^{_GUID} {_PORT} {_GUID} {_PORT}$")]
+Port = Annotated[str, Field(max_length=22, pattern=f"^{_GUID} {_PORT}$")]
+Cable = Annotated[str, Field(max_length=45, pattern=f"^{_GUID} {_PORT} {_GUID} {_PORT}$")]
 Ends = Annotated[
     str,
     Field(
@@ -112,7 +112,7 @@ class SwitchCounters(Body):
     guid: Guid
     age: Annotated[float, Field(ge=0, le=1e9, description="Seconds since they were read.")]
     names: Annotated[
-        list[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]{0,63}$")]],
+        list[Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]{0,63}$")]],
         Field(max_length=len(NAMES), description="As perfquery prints them."),
     ]
     ports: Annotated[
@@ -120,7 +120,10 @@ class SwitchCounters(Body):
         Field(max_length=256, examples=[["1 0 4711", "2 - 0"]]),
     ]
     bit_error_rates: Annotated[
-        dict[Annotated[str, Field(pattern="^[0-9]{1,3}$")], Annotated[float, Field(ge=0, le=1)]],
+        dict[
+            Annotated[str, Field(max_length=3, pattern="^[0-9]{1,3}$")],
+            Annotated[float, Field(ge=0, le=1)],
+        ],
         Field(max_length=256, description="After error correction, by port."),
     ] = {}
 
@@ -165,7 +168,7 @@ class Master(Body):
 
 ENGINE = Field(description="The routing engine that OpenSM used last, by its log.")
 MASTER = Field(description="The master of the subnet; null: it is not known.")
-Engine = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Engine = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class AgentReport(Body):
@@ -301,6 +304,7 @@ class FormHeader(Schema):
         Field(
             alias="Laas-Set-Form",
             ge=1,
+            le=2**31 - 1,
             description="The newest form of a set that the agent knows; 4 if it does not say.",
         ),
     ] = 4
@@ -309,7 +313,11 @@ class FormHeader(Schema):
 class FileHeaders(FormHeader):
     range: Annotated[
         str | None,
-        Field(alias="Range", description="One range of bytes, such as `bytes=0-1023`."),
+        Field(
+            alias="Range",
+            max_length=LONGEST_HEADER,
+            description="One range of bytes, such as `bytes=0-1023`.",
+        ),
     ] = None
 
 

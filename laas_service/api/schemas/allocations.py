@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field, RootModel
 
-from laas_service.api.schemas.base import Schema, Triple
+from laas_service.api.schemas.base import Schema, Shown, Triple
 from laas_service.api.schemas.fabrics import ContentionFreeNow, IdleSwitch, Shape, WorstLoad
-from laas_service.api.schemas.requests import Class, Constraints, Sharing
+from laas_service.api.schemas.requests import Class, Constraints
 from laas_service.app import moves as planning
 from laas_service.app import requests, room_planner
 from laas_service.app.lifecycle import Change, Phase, State
@@ -150,6 +150,17 @@ ENFORCEMENTS = {
     "directory": "commands that limit sending written, nobody checked that they were run",
 }
 """By what limits the servers. Receiving is not limited by any of them."""
+
+
+class SharingShown(Shown):
+    """How the hosts of an allocation are shared, as recorded; earlier releases had other bounds."""
+
+    slots: Annotated[int, Field(description="Virtual machines on each host.")]
+    bandwidth: Annotated[float, Field(description="Gb/s of each link and direction.")]
+    risk: Annotated[
+        float, Field(description="Probability that demands exceed a link, at the highest.")
+    ]
+    open: Annotated[bool, Field(description="Other projects may have slots.")]
 
 
 class HostedUnits(AllocatedHost):
@@ -689,7 +700,7 @@ class AllocationSummary(SlotsShown, Holding):
     requested: Annotated[int, Field(description="How many hosts were asked for.")]
     container: Annotated[bool, Field(description="It is for allocations inside.")]
     sharing: Annotated[
-        Sharing | None, Field(description="How its hosts are shared by allocations inside.")
+        SharingShown | None, Field(description="How its hosts are shared by allocations inside.")
     ]
     parent: Annotated[str | None, Field(description="The container that it is inside.")]
     pkey: Annotated[
@@ -766,7 +777,7 @@ class AllocationSummary(SlotsShown, Holding):
             "version": record.version,
             "requested": record.placed.requested if record.placed else record.hosts,
             "container": record.container,
-            "sharing": record.sharing and Sharing(**record.sharing._asdict()),
+            "sharing": record.sharing and SharingShown.model_validate(record.sharing),
             "parent": record.parent,
             "pkey": f"{record.pkey:#06x}" if record.pkey else None,
             "pkeys": [f"{key:#06x}" for key in record.keys_of(fabric.topology.rails)],

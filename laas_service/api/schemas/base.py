@@ -12,14 +12,27 @@ from laas_service.domain.wording import CONTROLS
 AT_ONCE = 1000
 """The most items a page of a list has."""
 
+LONGEST_HEADER = 65_536
+"""Characters of a header that is a list."""
+
+MOST_HOSTS = 1_000_000
+"""More hosts than any fabric has: a subnet has 49,151 addresses (LIDs)."""
+
+MOST_SWITCHES = 65_535
+"""No index of a pod, leaf, L2 switch or spine is above it, and no number of pods."""
+
 Name = Annotated[
     str, Field(min_length=1, max_length=255, pattern=rf"^[^{CONTROLS}]+$", examples=["blue"])
 ]
-Project = Annotated[str, Field(pattern=PROJECT)]
+Project = Annotated[str, Field(max_length=64, pattern=PROJECT)]
 Reference = Annotated[str, Field(max_length=255, pattern=rf"^[^{CONTROLS}]*$")]
 """The name of something that must exist already."""
 HostName = Annotated[str, Field(min_length=1, max_length=255, pattern=rf"^[^{CONTROLS}]+$")]
-Hosts = Annotated[int, Field(ge=1, le=2**31 - 1, description="How many hosts.")]
+Named = Annotated[str, Field(max_length=255)]
+"""Something that a list is limited to, or begins behind; it need not exist."""
+Hosts = Annotated[int, Field(ge=1, le=MOST_HOSTS, description="How many hosts.")]
+Index = Annotated[int, Field(ge=0, le=MOST_SWITCHES)]
+"""Of a pod, an L2 switch of a pod, or a spine of a group."""
 Triple = Annotated[
     tuple[int, int, int],
     Field(description="[pod, leaf, l2] of a leaf link, [pod, l2, spine] of a spine link."),
@@ -34,7 +47,7 @@ def _guid(value: object) -> object:
     return guid(value) if isinstance(value, int) else value
 
 
-Guid = Annotated[str, Field(pattern=r"^0x[0-9a-f]{16}$"), BeforeValidator(_guid)]
+Guid = Annotated[str, Field(max_length=18, pattern=r"^0x[0-9a-f]{16}$"), BeforeValidator(_guid)]
 
 
 class Schema(BaseModel):

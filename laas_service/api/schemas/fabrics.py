@@ -106,12 +106,20 @@ class Fabric(FabricSummary):
     spine_links: Usage
     switches: int
     allocations: Annotated[dict[str, int], Field(description="How many, by state.")]
+    hosts_alarm: Annotated[
+        str | None,
+        Field(
+            description="Why none of many hosts that seem away is withheld, or how many Nova has "
+            "not known since their import; for those who may see the inventory."
+        ),
+    ]
 
     @classmethod
-    def of(cls, fabric: FabricRecord, use: utilization_view.Utilization) -> Self:
+    def of(cls, fabric: FabricRecord, use: utilization_view.Utilization, alarm: str | None) -> Self:
         return cls(
             **cls.parts(fabric),
             switches=len(fabric.inventory.switches),
+            hosts_alarm=alarm,
             **Utilization.counts(use),
         )
 
@@ -380,6 +388,9 @@ def said_by(initiator: Initiator | None) -> SaidBy | None:
 class Host(Schema):
     index: int
     name: str
+    compute_name: Annotated[
+        str | None, Field(description="Its name in Nova, if it has another one there.")
+    ]
     state: HostState
     source: SourceOfState
     by: By
@@ -416,6 +427,7 @@ class Host(Schema):
         return cls(
             index=entry.index,
             name=entry.name,
+            compute_name=entry.compute_name,
             state=entry.state,
             **said(entry.word),
             absent_since=entry.absent_since,

@@ -74,8 +74,8 @@ class MapSwitches(Schema):
 
 class MapTenant(Schema):
     id: str
-    name: str
-    project: str
+    name: Annotated[str, Field(description="Empty if the caller may not see the allocation.")]
+    project: Annotated[str, Field(description="Empty with `name`.")]
     state: State
     requested: int
     policy: str
@@ -139,6 +139,9 @@ class MapQuestion(Schema):
     policy: str
     fits: bool
     largest_fit: int
+    cut_off: Annotated[
+        bool, Field(description="The searches stopped at the budget of the request: more may fit.")
+    ] = False
     risks: Annotated[
         list[RiskFit], Field(description="Of slots: further tenants that would fit, by risk.")
     ] = []

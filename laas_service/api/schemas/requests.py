@@ -9,11 +9,16 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator
 
 from laas_service.api.schemas.base import (
     AT_ONCE,
+    LONGEST_HEADER,
+    MOST_HOSTS,
+    MOST_SWITCHES,
     Body,
     Guid,
     HostName,
     Hosts,
+    Index,
     Name,
+    Named,
     Project,
     Reference,
     Schema,
@@ -23,6 +28,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.moves import MOST_MOVES, MOST_UNITS
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.app.views.slot_fit import MOST_RISKS
+from laas_service.domain.allocation import LEAST_RISK, MOST_RISK, MOST_SLOTS
 from laas_service.domain.allocation import Sharing as Shared
 from laas_service.domain.constraints import Constraints as Wanted
 from laas_service.domain.constraints import ContentionFree, Within
@@ -49,10 +55,15 @@ Policy = Annotated[Reference, AfterValidator(_named)]
 
 class Paging(Schema):
     limit: Annotated[
-        int, Field(ge=1, description=f"At most this many items; {AT_ONCE} is the most given.")
+        int,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description=f"At most this many items; {AT_ONCE} is the most given.",
+        ),
     ] = AT_ONCE
     marker: Annotated[
-        str | None, Field(description="The last item of the page before; see `next`.")
+        Named | None, Field(description="The last item of the page before; see `next`.")
     ] = None
 
 
@@ -65,21 +76,21 @@ class QuotaQuery(Schema):
 
 class HostQuery(Paging):
     state: HostState | None = None
-    owner: Annotated[str | None, Field(description="An allocation's id.")] = None
+    owner: Annotated[Named | None, Field(description="An allocation's id.")] = None
     free: Annotated[bool | None, Field(description="Up and without an owner, or the opposite.")] = (
         None
     )
-    trait: Annotated[str | None, Field(description="A trait that the host has.")] = None
+    trait: Annotated[Named | None, Field(description="A trait that the host has.")] = None
 
 
 class LinkQuery(Paging):
     state: LinkState | None = None
-    owner: Annotated[str | None, Field(description="An allocation's id.")] = None
+    owner: Annotated[Named | None, Field(description="An allocation's id.")] = None
     free: Annotated[bool | None, Field(description="Up and without an owner, or the opposite.")] = (
         None
     )
     kind: Literal["leaf", "spine"] | None = None
-    pod: Annotated[int | None, Field(ge=0)] = None
+    pod: Index | None = None
 
 
 class SwitchQuery(Paging):
@@ -92,15 +103,15 @@ class AllocationQuery(Paging):
     state: Annotated[State | None, Field(description="Without it, all that are not released.")] = (
         None
     )
-    fabric: str | None = None
-    project_id: str | None = None
+    fabric: Named | None = None
+    project_id: Named | None = None
     all_projects: Annotated[
         bool | None,
         Field(description="Those of every project (administrators); from version 1.1 on."),
     ] = None
 
 
-Trait = Annotated[str, Field(pattern=TRAIT, examples=["HW_GPU"])]
+Trait = Annotated[str, Field(max_length=255, pattern=TRAIT, examples=["HW_GPU"])]
 Cost = Annotated[int, Field(ge=0, le=DEAREST, description="What a host costs, in any unit.")]
 MANY = 4096
 """The most hosts, pods or traits that a constraint names."""
@@ -117,13 +128,16 @@ class Wishes(Schema):
         Field(max_length=MANY, description="No host of these names (administrators)."),
     ] = None
     avoid_pods: Annotated[
-        list[Annotated[int, Field(ge=0)]] | None,
+        list[Index] | None,
         Field(max_length=MANY, description="No host in these pods (administrators)."),
     ] = None
     within: Annotated[
         Within | None, Field(strict=False, description="All hosts in one leaf, or in one pod.")
     ] = None
-    spread: Annotated[int | None, Field(ge=1, description="Hosts in at least so many pods.")] = None
+    spread: Annotated[
+        int | None,
+        Field(ge=1, le=MOST_SWITCHES, description="Hosts in at least so many pods."),
+    ] = None
     max_host_cost: Annotated[Cost | None, Field(description="No host is dearer.")] = None
     cheapest: Annotated[
         bool | None, Field(description="Hosts that cost least together, of all legal placements.")
@@ -189,6 +203,7 @@ class WaitQuery(Schema):
         float,
         Field(
             ge=0,
+            le=LONGEST,
             allow_inf_nan=False,
             description="Seconds to wait for the outcome; the service has a limit of its own.",
         ),
@@ -206,6 +221,7 @@ class Idempotency(Schema):
         str | None,
         Field(
             alias="Idempotency-Key",
+            max_length=255,
             pattern=r"^[\x21-\x7e]{1,255}$",
             description="Repeating a request with its key gives the first answer again.",
         ),
@@ -215,7 +231,11 @@ class Idempotency(Schema):
 class Precondition(Schema):
     if_match: Annotated[
         str | None,
-        Field(alias="If-Match", description="The ETag that the allocation must have."),
+        Field(
+            alias="If-Match",
+            max_length=LONGEST_HEADER,
+            description="The ETag that the allocation must have.",
+        ),
     ] = None
 
 
@@ -239,11 +259,18 @@ MoveCost = Annotated[
 ]
 
 
-SlotCount = Annotated[int, Field(ge=1, le=2**31 - 1, description="How many virtual machines.")]
+LEAST_BANDWIDTH = 1e-6
+"""Gb/s; promises are kept in steps of about so much (``site.GRAIN``)."""
+
+WIDEST = 10_000
+"""Gb/s of a standard deviation; the variances of ``MOST_SLOTS`` such demands add up within 64
+bits, in steps of ``site.GRAIN``."""
+
+SlotCount = Annotated[int, Field(ge=1, le=MOST_SLOTS, description="How many virtual machines.")]
 Bandwidth = Annotated[
     float,
     Field(
-        gt=0,
+        ge=LEAST_BANDWIDTH,
         le=1_000_000,
         allow_inf_nan=False,
         description="Gb/s that a virtual machine may send, and as many receive.",
@@ -253,7 +280,7 @@ Deviation = Annotated[
     float,
     Field(
         ge=0,
-        le=1_000_000,
+        le=WIDEST,
         allow_inf_nan=False,
         description="Gb/s; 0: `bandwidth` is promised for certain.",
     ),
@@ -268,7 +295,7 @@ def _form(value: object) -> str:
 
 Bandwidths = Annotated[
     Annotated[Bandwidth, Tag(NUMBER)]
-    | Annotated[list[Bandwidth], Field(min_length=1, max_length=4096), Tag(LIST)],
+    | Annotated[list[Bandwidth], Field(min_length=1, max_length=MANY), Tag(LIST)],
     Discriminator(_form),
     Field(
         description="Of class shared, which needs it. A list has a number for each virtual machine."
@@ -276,7 +303,7 @@ Bandwidths = Annotated[
 ]
 Deviations = Annotated[
     Annotated[Deviation, Tag(NUMBER)]
-    | Annotated[list[Deviation], Field(min_length=1, max_length=4096), Tag(LIST)],
+    | Annotated[list[Deviation], Field(min_length=1, max_length=MANY), Tag(LIST)],
     Discriminator(_form),
     Field(
         description="Standard deviation of demands of which `bandwidth` is the mean. A list has a "
@@ -285,7 +312,11 @@ Deviations = Annotated[
 ]
 Risk = Annotated[
     float,
-    Field(gt=0, le=0.5, description="Probability that demands exceed a link, at the highest."),
+    Field(
+        ge=LEAST_RISK,
+        le=MOST_RISK,
+        description="Probability that demands exceed a link, at the highest.",
+    ),
 ]
 
 
@@ -319,9 +350,9 @@ class SlotsQuery(Schema):
 
 class FitQuery(Wishes, SlotsQuery):
     hosts: Annotated[Hosts | None, Field(description="How many hosts; not with slots.")] = None
-    policy: Annotated[str, AfterValidator(_named)] | None = None
+    policy: Policy | None = None
     parent: Annotated[
-        str | None,
+        Named | None,
         Field(description="Inside this container; with slots, on the hosts that it shares."),
     ] = None
 
@@ -334,17 +365,17 @@ class FitQuery(Wishes, SlotsQuery):
 class MapQuery(SlotsQuery):
     hosts: Annotated[
         int | None,
-        Field(ge=1, le=2**31 - 1, description="Show whether so many hosts fit, and where."),
+        Field(ge=1, le=MOST_HOSTS, description="Show whether so many hosts fit, and where."),
     ] = None
-    policy: Annotated[str, AfterValidator(_named)] | None = None
+    policy: Policy | None = None
     parent: Annotated[
-        str | None, Field(description="The allocation whose hosts are shared, for slots.")
+        Named | None, Field(description="The allocation whose hosts are shared, for slots.")
     ] = None
 
 
 class PromiseQuery(Paging):
     allocation: Annotated[
-        str | None, Field(description="On hosts that this allocation shares.")
+        Named | None, Field(description="On hosts that this allocation shares.")
     ] = None
     kind: Literal["host", "leaf", "spine"] | None = None
 
@@ -356,7 +387,10 @@ class Sharing(Body):
     bandwidth: Annotated[
         float,
         Field(
-            gt=0, le=100_000, allow_inf_nan=False, description="Gb/s of each link and direction."
+            ge=0.001,
+            le=100_000,
+            allow_inf_nan=False,
+            description="Gb/s of each link and direction.",
         ),
     ]
     risk: Risk = 0.05
@@ -401,7 +435,7 @@ class NewAllocation(Body):
     duration: Annotated[
         float | None,
         Field(
-            gt=0,
+            ge=0.001,
             le=LONGEST,
             allow_inf_nan=False,
             description="Seconds it is expected to last; nothing is taken away when they are over.",
@@ -528,7 +562,7 @@ class NewConsolidation(Body):
     moves_per_host: Annotated[
         float,
         Field(
-            gt=0,
+            ge=0.001,
             le=MOST_UNITS,
             allow_inf_nan=False,
             description="A host that costs more moves of virtual machines is left alone.",
@@ -571,9 +605,12 @@ class LinkChange(Body):
 
 
 class NewPlane(Body):
-    l2: Annotated[list[int], Field(description="L2 indices; none gives them back.")] = []
+    l2: Annotated[
+        list[Index], Field(max_length=MANY, description="L2 indices; none gives them back.")
+    ] = []
     spines: Annotated[
-        list[int], Field(description="Spines of each group; none: all above `l2`.")
+        list[Index],
+        Field(max_length=MANY, description="Spines of each group; none: all above `l2`."),
     ] = []
     dry_run: Annotated[bool, Field(description="Answer what it would cost, change nothing.")] = (
         False

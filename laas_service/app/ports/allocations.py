@@ -100,11 +100,21 @@ def every_allocation(
 class Admissions(Protocol):
     """Admission of new and queued requests, within quotas."""
 
-    def answered(self, project_id: str, asked: AllocationRequest) -> AllocationRecord | None:
-        """The allocation of an earlier request of the project with the same key and fields.
+    def answered(
+        self,
+        project_id: str,
+        asked: AllocationRequest,
+        completed: Callable[[], AllocationRequest],
+    ) -> AllocationRecord | None:
+        """The allocation of an earlier request of the project with the same key; None if new.
 
-        ``asked`` is the request as the caller made it. None if the key is new, or came with
-        other fields; ``admit`` decides then.
+        ``asked`` is the request as the caller made it. ``completed`` fills in the defaults; it is
+        called only if the first request had other fields.
+
+        Raises:
+            IdempotencyMismatch: the key was used for another request, or ``completed`` refuses
+                these fields today.
+            Unavailable: ``completed`` cannot tell now.
         """
 
     def admit(

@@ -41,11 +41,31 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A server (or migration) on a host, and its project; None if nobody may tell."""
+    """A server (or migration) on a host, and its project; None if nobody may tell.
+
+    ``deleted_at``: when a server was deleted that can still be restored, as ISO 8601 has it; empty
+    for all others, and where nobody may tell.
+    """
 
     host: str
     consumer: str
     project_id: str | None
+    deleted_at: str = ""
+
+    @property
+    def text(self) -> str:
+        """What it is, as a part of a sentence that begins with its host."""
+        what = f"{self.consumer} of project {self.project_id or '(unknown)'}"
+        if not self.deleted_at:
+            return f"runs {what}"
+        return f"keeps {what}, deleted at {self.deleted_at}"
+
+
+KEPT = (
+    "Nova keeps a deleted server for its reclaim_instance_interval from then on; an administrator "
+    "ends it at once (openstack server delete --force), and it can be restored until then"
+)
+"""What ends the occupancy of servers with ``deleted_at``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +74,8 @@ class ComputeHost:
 
     ``up``: its compute service reports. ``enabled``: it may get servers; ``reason`` is why an
     administrator disabled it, empty if nobody said. ``unfit``: why no new owner may get a host
-    that has no compute service, as the state of an Ironic node; empty if one may.
+    that has no compute service, as the state of an Ironic node; empty if one may. ``name`` is its
+    own name there, empty if it has none.
     """
 
     up: bool = True
@@ -62,6 +83,7 @@ class ComputeHost:
     reason: str = ""
     servers: tuple[Occupant, ...] = ()
     unfit: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +204,12 @@ class Compute(Protocol):
         Servers are those that compute itself has on the host, whether placement knows them or not.
         """
 
+    def nearest(self, hosts: Collection[str]) -> Mapping[str, str]:
+        """For those of these hosts that it does not know, the name there that nearly matches.
+
+        Hosts without such a name are missing. ``look`` learns the names.
+        """
+
     def load(self, hosts: Collection[str]) -> ServerLoad | None:
         """The servers that compute itself has on these hosts; None if it cannot tell."""
 
@@ -194,8 +222,10 @@ class Compute(Protocol):
     def stop(self, server: str) -> None:
         """Ask for a server of any project to be stopped; ``Forbidden`` unless an administrator."""
 
-    def hand_over(self, handover: Handover) -> None:
+    def hand_over(self, handover: Handover, ready: Collection[str] = ()) -> None:
         """Make the allocation's aggregate hold exactly these hosts for its project; verified.
+
+        ``Unavailable`` if one of ``ready`` could start no server now, and nothing is changed then.
 
         ``HostsBusy`` if another project's servers are on one of them. With slots: if a server is
         there that holds no slot of any allocation. Servers beyond the slots stay.

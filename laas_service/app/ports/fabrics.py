@@ -3,6 +3,7 @@
 """Recorded fabrics, their ledgers, and the states of hosts and links."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from laas_service.app.records import FabricRecord, HostState, LinkState, SwitchState, Words
@@ -50,6 +51,9 @@ class FabricReader(Protocol):
         allocation waits until routes are confirmed again. Returns whether it did; False if the
         generation is ``in_past``. ``LimitExceeded``.
         """
+
+    def went_forward(self, fabric_id: str, since: timedelta) -> int:
+        """How often the fabric went forward in this time until now, up to 100."""
 
     def words(self, fabric_id: str) -> Words:
         """Who says what of the hosts, links and switches that are not up."""

@@ -16,9 +16,15 @@ class Projects(Protocol):
             Unavailable: the identity service does not answer.
         """
 
+    def is_gone(self, project_id: str) -> bool:
+        """Whether the identity service has no such project, as it says; ``Unavailable``."""
+
 
 class NoProjects:
     """Where no identity service is configured nobody can tell."""
 
     def check(self, project_id: str) -> bool:
+        return False
+
+    def is_gone(self, project_id: str) -> bool:
         return False

@@ -33,6 +33,8 @@ class Said(NamedTuple):
     observation: Observation
     virtual_ports: Mapping[int, tuple[int, ...]]
     """GUIDs of the virtual ports of each port that has any."""
+    compute_names: Mapping[str, str] = {}
+    """By name, the hosts that have another name in compute."""
 
 
 NOTHING_SAID = Said(Words({}, {}, {}), Observation(), {})
@@ -44,6 +46,7 @@ class HostEntry:
 
     ``word`` decides about its state, None if it is up. ``absent_since``: no port of it has had a
     link since then, as while it reboots. ``virtual_ports`` is by the GUID of the endpoint.
+    ``compute_name`` is its name in compute, if that was matched and is another one.
     """
 
     index: int
@@ -56,6 +59,7 @@ class HostEntry:
     word: Word | None = None
     absent_since: datetime | None = None
     virtual_ports: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    compute_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ def _host_entry(
         _word(said.words.hosts.get(number, ()), state),
         _moment(absent_since),
         said.virtual_ports,
+        said.compute_names.get(name),
     )
 
 

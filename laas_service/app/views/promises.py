@@ -5,9 +5,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal, NamedTuple
 
 from laas_service.app.records import FabricRecord
+from laas_service.app.views.parts import part
 from laas_service.domain.allocation import Allocation, Sharing
 from laas_service.domain.faults.counters import Findings, Rate
 from laas_service.domain.inventory import PortRef
@@ -75,14 +77,22 @@ class PromiseEntry:
 def promises(
     fabric: FabricRecord, ledger: LedgerView, slots: SharedSlots, counters: Iterable[Findings]
 ) -> Iterator[PromiseEntry]:
-    """Each link and direction that promises anything, by allocation and ``Promise.link``."""
-    parts = [held for held in ledger.everybody() if held.sharing is not None]
-    if not parts:
+    """Each link and direction that promises anything, by allocation and ``Promise.link``.
+
+    Those on the hosts of an allocation are a part of their own (``views.parts``).
+    """
+    sharers = [held for held in ledger.everybody() if held.sharing is not None]
+    if not sharers:
         return
     rates = _rates(counters)
-    for part in sorted(parts, key=lambda part: part.id):
-        for load in slots.loads(ledger.ledger(part.id)):
-            yield _entry(fabric, part, load, rates)
+
+    def promised(sharer: Allocation) -> list[PromiseEntry]:
+        loads = slots.loads(ledger.ledger(sharer.id))
+        return [_entry(fabric, sharer, load, rates) for load in loads]
+
+    for sharer in sorted(sharers, key=lambda sharer: sharer.id):
+        name = f"fabric {fabric.id}: promises on the hosts of allocation {sharer.id}"
+        yield from part(name, partial(promised, sharer), [])
 
 
 Rates = dict[PortRef, tuple[float, Rate]]
@@ -97,7 +107,7 @@ def _rates(counters: Iterable[Findings]) -> Rates:
     }
 
 
-def _entry(fabric: FabricRecord, part: Allocation, load: LinkLoad, rates: Rates) -> PromiseEntry:
+def _entry(fabric: FabricRecord, sharer: Allocation, load: LinkLoad, rates: Rates) -> PromiseEntry:
     tree, inventory = fabric.topology.tree, fabric.inventory
     number, down = divmod(load.link, 2)
     cables, link, host = tree.leaf_links + tree.spine_links, None, None
@@ -119,5 +129,5 @@ def _entry(fabric: FabricRecord, part: Allocation, load: LinkLoad, rates: Rates)
             at, rate = rates[port]
             amount = BITS * (rate.sent if sends else rate.received)
             measured = Measured(amount, rate.seconds, datetime.fromtimestamp(at, UTC))
-    assert part.sharing is not None
-    return PromiseEntry(part.id, part.sharing, link, host, name, bool(down), load, measured)
+    assert sharer.sharing is not None
+    return PromiseEntry(sharer.id, sharer.sharing, link, host, name, bool(down), load, measured)

@@ -55,6 +55,7 @@ from laas_service.app.worker.fault_observer import FaultObserver
 from laas_service.app.worker.host_observer import USUAL, HostObserver, HostStore, LookRules
 from laas_service.app.worker.limit_keeper import LimitKeeper
 from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher, RouteStore
+from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
@@ -473,10 +474,10 @@ class Converger:
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
         nova = 0.0
         if self._is_in_compute(record):
-            self._hosts.check_usable(record)
             handover = handover_of(self._store.fabric(record.fabric), record)
             begun = self._clock()
-            self._effect("hand over", lambda: self._compute.hand_over(handover))
+            ready = handover.hosts
+            self._effect("hand over", lambda: self._compute.hand_over(handover, ready))
             nova = self._clock() - begun
         by = self._confirmed_by(record)
         limited = self._limits.limit(record)
@@ -643,8 +644,7 @@ class Converger:
 
     def _open(self, record: AllocationRecord) -> AllocationRecord:
         """Hand over the new hosts beside the old ones."""
-        self._hosts.check_usable(record)
-        self._hand_over_open(record)
+        self._hand_over_open(record, lifecycle.awaited_hosts(record))
         moves = self._server_moves(record)
         remark = ""
         if moves is not None:
@@ -773,9 +773,11 @@ class Converger:
             return MoveProgress(stuck=(str(error),)) if self._busy(record) else NOTHING_MOVED
         return found[0]
 
-    def _hand_over_open(self, record: AllocationRecord) -> None:
-        handover = handover_of(self._store.fabric(record.fabric), record)
-        self._effect("hand over", lambda: self._compute.hand_over(handover))
+    def _hand_over_open(self, record: AllocationRecord, ready: Allocation | None = None) -> None:
+        """Hand over the hosts of the present step; ``ready`` are those that join now."""
+        fabric = self._store.fabric(record.fabric)
+        handover, names = handover_of(fabric, record), host_names(fabric, ready)
+        self._effect("hand over", lambda: self._compute.hand_over(handover, names))
 
     def _busy(self, record: AllocationRecord) -> list[str]:
         """The hosts that the allocation leaves and that have a server, by name."""

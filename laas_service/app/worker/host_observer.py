@@ -20,7 +20,7 @@ from laas_service.app.records import AllocationRecord, Drift, FabricRecord
 from laas_service.app.worker.drift import managed
 from laas_service.app.worker.route_publisher import ActingFor, Effect
 from laas_service.domain.compute_hosts import HostMemory, HostRules, HostView, judge
-from laas_service.domain.errors import ConcurrentUpdate, LaasError, LeaseLost, Unavailable
+from laas_service.domain.errors import ConcurrentUpdate, LaasError, LeaseLost
 from laas_service.domain.wording import listed
 
 LOG = logging.getLogger(__name__)
@@ -131,17 +131,6 @@ class HostObserver:
         hosts = host_names(self._store.fabric(record.fabric), awaited)
         return listed(f"{host} ({withheld[host][1]})" for host in hosts if host in withheld)
 
-    def check_usable(self, record: AllocationRecord) -> None:
-        """Raises: Unavailable, if a host to be handed over has a problem that may be over soon."""
-        memory = self._store.host_memory(record.fabric)
-        if not memory.has_problems:
-            return
-        awaited = lifecycle.awaited_hosts(record)
-        hosts = host_names(self._store.fabric(record.fabric), awaited)
-        problems = [f"{host} is {why}" for host in hosts if (why := memory.problem(host))]
-        if problems:
-            raise Unavailable(f"hosts cannot be handed over now: {listed(problems)}")
-
     def _record(
         self,
         fabric: FabricRecord,
@@ -152,9 +141,10 @@ class HostObserver:
         views = {host: _view(state, owners.get(host, ())) for host, state in seen.items()}
         names, now = managed(fabric), self._now().timestamp()
         left = [host for host, records in owners.items() if all(map(_is_leaving, records))]
+        near = self._compute.nearest(sorted(names - views.keys()))
 
         def judged(memory: HostMemory) -> HostMemory:
-            return judge(memory, names, views, now, self._rules.withholding, left)
+            return judge(memory, names, views, now, self._rules.withholding, left, near)
 
         before = self._store.host_memory(fabric.id)
         if judged(before) == before:
@@ -284,7 +274,15 @@ def _view(state: ComputeHost, owners: Sequence[AllocationRecord]) -> HostView:
         if not settled and server.project_id not in projects
     ]
     servers = frozenset(server.consumer for server in state.servers)
-    return HostView(state.up, state.enabled, state.reason, servers, listed(strangers), state.unfit)
+    return HostView(
+        state.up,
+        state.enabled,
+        state.reason,
+        servers,
+        listed(strangers),
+        state.unfit,
+        state.name,
+    )
 
 
 def _is_leaving(record: AllocationRecord) -> bool:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from laas_service import background
 from laas_service.domain.errors import LaasError
 
 LOG = logging.getLogger(__name__)
@@ -46,8 +47,7 @@ class Loop:
 
     def start(self) -> None:
         """Run in a thread of this process."""
-        self._thread = threading.Thread(target=self._run_thread, name=self.name, daemon=True)
-        self._thread.start()
+        self._thread = background.start(self.name, self._run_thread)
 
     def _run_thread(self) -> None:
         try:

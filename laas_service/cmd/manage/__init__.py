@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from laas_service.cmd.manage.command_line import GROUPS
 from laas_service.domain.errors import LaasError
+from laas_service.domain.wording import printable
 from laas_service.version import ShowVersion
 
 AUDITS = (("fabric", "verify"), ("db", "check"))
@@ -28,12 +29,15 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except LaasError as error:
-        print(f"laas-manage: {error}", file=sys.stderr)
+        print(f"laas-manage: {printable(str(error))}", file=sys.stderr)
         return 2 if args.audits else 1
     except Exception as error:
         if not args.audits:
             raise
-        print(f"laas-manage: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            f"laas-manage: unexpected {type(error).__name__}: {printable(str(error))}",
+            file=sys.stderr,
+        )
         return 2
 
 

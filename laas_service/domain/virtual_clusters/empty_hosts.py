@@ -22,6 +22,7 @@ from itertools import islice, permutations
 import numpy as np
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.budget import RequestBudget
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.virtual_clusters.routed_search import BUDGET, Refused
 from laas_service.domain.virtual_clusters.routed_site import RoutedSite
@@ -65,20 +66,21 @@ def empty_hosts(
     movable: Callable[[str], bool] = lambda id: True,
     searches: int = SEARCHES,
     budget: int | None = BUDGET,
+    request_budget: RequestBudget | None = None,
 ) -> Emptying:
     """Empty hosts of a ledger whose allocation shares them, the cheapest one first.
 
     At most ``most_moves`` virtual machines move, and at most ``most_per_host`` for each host. Only
     allocations that are ``movable`` (by id) move. Of hosts that cost the same, the first one by
     virtual machines, then by number, is emptied. ``searches`` and ``budget``, that of each search,
-    bound the work; with ``budget`` None the searches go on to the end. Nothing is changed.
+    bound the work, and so does ``request_budget``; with ``budget`` None the searches go on to the
+    end. Nothing is changed.
 
     Raises:
         NotFound: the ledger is of no allocation that shares its hosts.
     """
-    return _Search(policy.trial(fabric), fabric, movable, searches, budget).answer(
-        most_moves, most_per_host
-    )
+    search = _Search(policy.trial(fabric), fabric, movable, searches, budget, request_budget)
+    return search.answer(most_moves, most_per_host)
 
 
 Changes = Mapping[str, Allocation]
@@ -99,8 +101,9 @@ class _Search:
         movable: Callable[[str], bool],
         searches: int,
         budget: int | None,
+        request_budget: RequestBudget | None,
     ) -> None:
-        self.site, self.fabric = site, fabric
+        self.site, self.fabric, self.request_budget = site, fabric, request_budget
         self.searches, self.left, self.budget = searches, searches, budget
         self.cut_off = False
         self.present = dict(site.clusters)
@@ -206,12 +209,13 @@ class _Search:
         for id in order:
             self._hold(id, None)
         for id in order:
-            if not self.left:
+            if not self.left or (self.request_budget is not None and self.request_budget.cut):
                 raise _OutOfSearches
             self.left -= 1
             present = self.fabric.allocations[id]
             assert present.slots is not None
-            answer = change_on(self.site, present, present.slots.demand, self.budget)
+            demand = present.slots.demand
+            answer = change_on(self.site, present, demand, self.budget, self.request_budget)
             if not isinstance(answer, Allocation):
                 self.cut_off |= isinstance(answer, Refused) and not answer.proven
                 return None

@@ -20,6 +20,7 @@ from laas_service.domain.errors import LimitExceeded
 from laas_service.domain.grouping import grouped
 from laas_service.domain.virtual_clusters.plan import Move, Plan
 from laas_service.domain.virtual_clusters.routed_search import (
+    COST_OF_A_STEP,
     STARTS,
     Cost,
     Effort,
@@ -27,8 +28,9 @@ from laas_service.domain.virtual_clusters.routed_search import (
     Placed,
     Refused,
 )
-from laas_service.domain.virtual_clusters.routed_site import RoutedSite
-from laas_service.domain.virtual_clusters.site import Cluster, Embedding
+from laas_service.domain.virtual_clusters.routed_site import RoutedSite, amounts_of
+from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Whole
+from laas_service.domain.virtual_clusters.worst_load import cost_of_crossing
 
 VISITS = 60
 """Parts of embeddings that first fit looks at in all."""
@@ -57,13 +59,19 @@ class _Search:
         """Units, the largest first."""
         self.blocked: Counter[int] = Counter()
         """How often a link was in the way."""
+        self.amounts: Whole | None = None
+        """By unit, as in ``routed_site.Unit``; None: not needed yet."""
 
     def answer(self) -> Placed | Refused:
         """The cheapest plan found."""
         free = int(self.free.sum())
         if len(self.staying) + free < self.size:
             return Refused(f"{free + len(self.before)} slots are free, {self.size} asked for", True)
-        best, proven = self._of_all(next(self._candidates(), None))
+        try:
+            first = next(self._candidates(), None)
+        except LimitExceeded as error:
+            return Refused(str(error), False)
+        best, proven = self._of_all(first)
         if best is not None:
             return Placed(self._plan(best), self.cost(best), proven)
         if not self.blocked:
@@ -76,10 +84,16 @@ class _Search:
         return 0, self.size
 
     def fits(self, at: Places) -> bool:
-        """Whether all links take these units beside other clusters."""
+        """Whether all links take these units beside other clusters. Raises: LimitExceeded."""
         if not at:
             return True
-        promised = self.site.promised(self.cluster, embedding_of(at))
+        if self.amounts is None:
+            self.effort.spend(8 * self.size)
+            self.amounts = amounts_of(self.cluster)
+        self.effort.spend(COST_OF_A_STEP + 3 * len(at))
+        embedding = embedding_of(at)
+        self.effort.spend(2 * cost_of_crossing(self.site.routes, embedding))
+        promised = self.site.promised(self.cluster, embedding, self.amounts)
         over = self.site.overloaded(self.cluster.id, promised).tolist()
         self.blocked.update(over)
         return not over

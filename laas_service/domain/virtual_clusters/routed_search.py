@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import DoubleClaim, LimitExceeded
 from laas_service.domain.virtual_clusters import kraken
 from laas_service.domain.virtual_clusters.plan import Plan, planned
@@ -31,7 +32,11 @@ from laas_service.domain.virtual_clusters.routed_site import RoutedSite
 from laas_service.domain.virtual_clusters.routes import NO_LINK
 from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Whole
 from laas_service.domain.virtual_clusters.tree import Tree
-from laas_service.domain.virtual_clusters.worst_load import crossing
+from laas_service.domain.virtual_clusters.worst_load import (
+    cost_of_crossing,
+    cost_of_load,
+    crossing,
+)
 
 Counts = Mapping[int, int]
 """Machine -> units, all above 0."""
@@ -44,6 +49,13 @@ STARTS, VISITS, CHUNK = 3, 150, 400
 they try in all; machines that one look at closed links sorts out."""
 
 
+COST_OF_A_STEP = 100
+"""Units of work of what every look at an embedding, filling or tree takes, whatever its size."""
+
+CUT_OFF = "the search stopped at its budget"
+"""Why nothing was found, if so."""
+
+
 @dataclass
 class Effort:
     """What searches may still look at; several searches may share it."""
@@ -52,6 +64,13 @@ class Effort:
     """Embeddings of step 3; None: all."""
     visits: int
     """Machines of greedy fillings."""
+    budget: RequestBudget | None = None
+    """The budget of the request that they are for; None: it is not bounded."""
+
+    def spend(self, cost: int) -> None:
+        """Pay units of the request's budget. Raises: LimitExceeded, if there are fewer."""
+        if self.budget is not None and not self.budget.spend(cost):
+            raise LimitExceeded(CUT_OFF)
 
 
 class Cost(NamedTuple):
@@ -93,14 +112,22 @@ class Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Answers requests by searches of one kind. A ``budget`` of None searches to the end."""
+    """Answers requests by searches of one kind. A ``budget`` of None searches to the end.
+
+    All searches pay their work from ``request_budget``, if there is one. At its end the answer is
+    that found so far, and not proven.
+    """
 
     search: Callable[[RoutedSite, Cluster, Effort], Search]
     visits: int
     """As in ``Effort``, for each request."""
 
     def embed(
-        self, site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET
+        self,
+        site: RoutedSite,
+        cluster: Cluster,
+        budget: int | None = BUDGET,
+        request_budget: RequestBudget | None = None,
     ) -> Placed | Refused:
         """A place for a new cluster, of least footprint.
 
@@ -111,10 +138,14 @@ class Engine:
         """
         if cluster.id in site.clusters:
             raise DoubleClaim(f"cluster {cluster.id!r} exists already; change it")
-        return self.search(site, cluster, Effort(budget, self.visits)).answer()
+        return self._answer(site, cluster, Effort(budget, self.visits, request_budget))
 
     def change(
-        self, site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET
+        self,
+        site: RoutedSite,
+        cluster: Cluster,
+        budget: int | None = BUDGET,
+        request_budget: RequestBudget | None = None,
     ) -> Placed | Refused:
         """From what the site holds by this id to ``cluster``: other slots, other demands, or both.
 
@@ -125,21 +156,34 @@ class Engine:
             InvalidInput: as ``embed``.
         """
         site.held(cluster.id)
-        return self.search(site, cluster, Effort(budget, self.visits)).answer()
+        return self._answer(site, cluster, Effort(budget, self.visits, request_budget))
 
-    def largest(self, site: RoutedSite, cluster: Cluster, budget: int | None = BUDGET) -> int:
+    def _answer(self, site: RoutedSite, cluster: Cluster, effort: Effort) -> Placed | Refused:
+        try:
+            effort.spend(COST_OF_A_STEP + site.routes.count // 12 + len(cluster.demands))
+        except LimitExceeded:
+            return Refused(CUT_OFF, False)
+        return self.search(site, cluster, effort).answer()
+
+    def largest(
+        self,
+        site: RoutedSite,
+        cluster: Cluster,
+        budget: int | None = BUDGET,
+        request_budget: RequestBudget | None = None,
+    ) -> int:
         """The most of the first units of the cluster for which a plan is found; 0 for none.
 
         The slots and links of a cluster that the site holds by this id count as free. Whatever
         fits also fits with fewer units, so with ``budget`` None this is exact. All sizes that are
         tried share the budget.
         """
-        effort = Effort(budget, self.visits)
+        effort = Effort(budget, self.visits, request_budget)
         low, high = self.search(site, cluster, effort).bounds()
-        while low < high:
+        while low < high and not (request_budget is not None and request_budget.cut):
             size = (low + high + 1) // 2
             part = Cluster(cluster.id, cluster.demands[:size])
-            if isinstance(self.search(site, part, effort).answer(), Placed):
+            if isinstance(self._answer(site, part, effort), Placed):
                 low = size
             else:
                 high = size - 1
@@ -180,43 +224,63 @@ class _Search:
         """By direction and link between switches."""
         self.blocked: Counter[int] = Counter()
         """How often a link stopped a filling."""
+        self.best: dict[int, int] | None = None
+        """The cheapest embedding so far."""
 
     def answer(self) -> Placed | Refused:
         """The cheapest plan found."""
-        plan = kraken.cheapest(self._offer(np.add), self.cluster)
+        try:
+            return self._answer()
+        except LimitExceeded as error:
+            if self.best is None:
+                return Refused(str(error), False)
+            return self._placed(self.best, proven=False)
+
+    def _answer(self) -> Placed | Refused:
+        plan = self._cheapest(self._offer(np.add))
         if plan is None:
             return self._refused(proven=True)
         least = self.cost(_counts(plan))
         if self.fits(_counts(plan)):
             return self._placed(_counts(plan), proven=True)
-        best: dict[int, int] | None = None
         for counts in self._candidates():
-            if best is None or self.cost(counts) < self.cost(best):
-                best = counts
-                if self.cost(best) == least:
-                    return self._placed(best, proven=True)
-        best, proven = self._of_all(best, least)
+            if self.best is None or self.cost(counts) < self.cost(self.best):
+                self.best = counts
+                if self.cost(counts) == least:
+                    return self._placed(counts, proven=True)
+        best, proven = self._of_all(self.best, least)
         return self._placed(best, proven=proven) if best else self._refused(proven=proven)
+
+    def _cheapest(
+        self, offer: _Offer, costs: kraken.CostModel = kraken.fewest_migrations
+    ) -> Plan | None:
+        """As ``kraken.cheapest``. Raises: LimitExceeded."""
+        self.effort.spend(4 * COST_OF_A_STEP + self.tree.machines // 8 + self.size)
+        return kraken.cheapest(offer, self.cluster, costs)
 
     def bounds(self) -> tuple[int, int]:
         """Of the units that a greedy filling placed, and of those that fit summed uplinks."""
         low, high, offer = 0, self.size, self._offer(np.add)
-        for start in self._starts():
-            counts = self._filling(start)
-            size = sum(counts.values())
-            if size > low and self._part(size).fits(counts):
-                low = size
-        least = low
-        while least < high:
-            size = (least + high + 1) // 2
-            if kraken.cheapest(offer, self._part(size).cluster) is not None:
-                least = size
-            else:
-                high = size - 1
+        try:
+            for start in self._starts():
+                counts = self._filling(start)
+                size = sum(counts.values())
+                if size > low and self._part(size).fits(counts):
+                    low = size
+            least = low
+            while least < high:
+                size = (least + high + 1) // 2
+                if self._part(size)._cheapest(offer) is not None:
+                    least = size
+                else:
+                    high = size - 1
+        except LimitExceeded:
+            return low, low
         return low, high
 
     def _part(self, size: int) -> "_Search":
-        """The search for the first units alone."""
+        """The search for the first units alone. Raises: LimitExceeded."""
+        self.effort.spend(COST_OF_A_STEP + self.routes.count // 12 + size)
         part = Cluster(self.cluster.id, self.cluster.demands[:size])
         return _Search(self.site, part, self.effort)
 
@@ -261,21 +325,29 @@ class _Search:
         return Cost(min(old, self.size) - stay, footprint)
 
     def fits(self, counts: Counts) -> bool:
-        """Whether all links take the load of an embedding, of the cluster or of a part of it."""
+        """Whether all links take the load of an embedding, of the cluster or of a part of it.
+
+        Raises: LimitExceeded.
+        """
         size = sum(counts.values())
         if any(min(units, size - units) > self.ends[m] for m, units in counts.items()):
             return False
+        self.effort.spend(cost_of_crossing(self.routes, counts))
         cross = crossing(self.routes, counts)
         (over,) = np.nonzero(cross.bound > self.most[cross.links])
         if cross.exact[over].any():
             return False
-        return all(cross.load(p) <= self.most[cross.links[p]] for p in over.tolist())
+        for position in over.tolist():
+            self.effort.spend(cost_of_load(cross))
+            if cross.load(position) > self.most[cross.links[position]]:
+                return False
+        return True
 
     # step 2
 
     def _candidates(self) -> Iterator[dict[int, int]]:
         """Embeddings that fit."""
-        plan = kraken.cheapest(self._offer(np.minimum), self.cluster)
+        plan = self._cheapest(self._offer(np.minimum))
         if plan is not None and self.fits(_counts(plan)):
             yield _counts(plan)
         for start in self._starts():
@@ -304,11 +376,14 @@ class _Search:
         for machine, units in sorted(self.before.items(), key=lambda held: -held[1]):
             filling.add(machine, units)
         for chunk in np.split(order, range(CHUNK, len(order), CHUNK)):
+            self.effort.spend(COST_OF_A_STEP + len(filling.leaves) * len(chunk) // 4)
             left = filling.open(chunk)
             while left and self.effort.visits and filling.placed < self.size:
                 self.effort.visits -= 1
+                self.effort.spend(COST_OF_A_STEP + 5 * (len(filling.counts) + len(filling.leaves)))
                 if filling.add(left.pop(), self.size):
                     continue
+                self.effort.spend(COST_OF_A_STEP + len(filling.leaves) * len(left) // 4)
                 left = filling.open(np.array(left[::-1], dtype=np.int64))
             if not self.effort.visits or filling.placed == self.size:
                 break
@@ -333,7 +408,7 @@ class _Search:
         kept = [min(self.before.get(m, 0), r) for m, r in zip(order, room, strict=True)]
         keeps = np.cumsum([0, *kept[::-1]])[::-1].tolist()
         remain = min(sum(self.before.values()), self.size)
-        nearest = kraken.cheapest(self._offer(np.add), self.cluster, kraken.least_footprint)
+        nearest = self._cheapest(self._offer(np.add), kraken.least_footprint)
         assert nearest is not None  # the tree of summed uplinks takes the cluster
         floor = self.cost(_counts(nearest)).footprint
         """A bound on all footprints; more migrations than the least can have a smaller one."""
@@ -385,7 +460,7 @@ class _Filling:
         self.counts: dict[int, int] = {}
         self.placed = 0
         self.blocked: Counter[int] = Counter()
-        self._leaves: dict[int, int] = {}
+        self.leaves: dict[int, int] = {}
         """Leaf -> units below."""
         self._closed = np.zeros(self.routes.of_hosts, dtype=bool)
         """By link: whether it takes no more units that receive."""
@@ -397,7 +472,7 @@ class _Filling:
 
     def open(self, machines: Whole) -> list[int]:
         """The machines that no closed link or leaf keeps from taking units, the last one first."""
-        leaves = np.array(list(self._leaves), dtype=np.int64)
+        leaves = np.array(list(self.leaves), dtype=np.int64)
         closed = self._closed[self.routes.walk(leaves, machines)].any(axis=(0, 2))
         shut = self._shut[self.routes.leaf_of[machines]]
         left: list[int] = machines[~closed & ~shut][::-1].tolist()
@@ -417,7 +492,7 @@ class _Filling:
             return False
         leaf = int(self.routes.leaf_of[machine])
         sends, receives = self._paths(leaf, machine)
-        sending = self._leaves.get(leaf, 0)
+        sending = self.leaves.get(leaf, 0)
         for link, machines in sends.items():
             room = int(search.most[link])
             receivers = self._receivers.get(link, set()) | machines
@@ -446,19 +521,19 @@ class _Filling:
             self._senders.setdefault(link, set()).update(leaves)
             self._receivers.setdefault(link, set()).add(machine)
         self.counts[machine] = held + limit
-        self._leaves[leaf] = sending + limit
+        self.leaves[leaf] = sending + limit
         self.placed += limit
         return True
 
     def _below(self, leaves: Iterable[int]) -> int:
-        return sum(self._leaves[leaf] for leaf in leaves)
+        return sum(self.leaves[leaf] for leaf in leaves)
 
     def _paths(self, leaf: int, machine: int) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
         """Links that the leaf sends over, with the machines; that the machine receives over,
         with the leaves."""
         sends: dict[int, set[int]] = {}
         receives: dict[int, set[int]] = {}
-        machines, leaves = list(self.counts), list(self._leaves)
+        machines, leaves = list(self.counts), list(self.leaves)
         if machines:
             steps = self.routes.walk(np.array([leaf]), np.array(machines))[0].tolist()
             for target, path in zip(machines, steps, strict=True):

@@ -30,11 +30,13 @@ are cut off at 0, without an approximation, and for any choice of traffic within
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
+from laas_service.domain.allocation import LEAST_RISK, MOST_RISK
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.virtual_clusters.routes import NO_LINK, NO_ROUTE, Routes
 from laas_service.domain.virtual_clusters.site import (
@@ -51,6 +53,10 @@ _STANDARD = NormalDist()
 
 NEAR = 1e-3
 """Loads that are nearer than this to a whole number are tried in whole grains (``most``)."""
+
+
+FAR = 40.0
+"""Deviations beyond which a normal variable has no probability in floating point."""
 
 
 class Unit(NamedTuple):
@@ -82,8 +88,16 @@ class Unit(NamedTuple):
         if not variance:
             return cls(_grains(mean), 0, 0)
         sigma = variance**0.5
-        cut_off = mean * _STANDARD.cdf(mean / sigma) + sigma * _STANDARD.pdf(mean / sigma)
+        units = min(mean / sigma, FAR)
+        cut_off = mean * _STANDARD.cdf(units) + sigma * _STANDARD.pdf(units)
         return cls(0, _grains(cut_off), _grains(variance))
+
+
+def amounts_of(cluster: Cluster) -> Whole:
+    """By machine of a cluster: ``Unit``, shape (machines, 3). Raises: InvalidInput, as it."""
+    return np.array(
+        [Unit.of_demand(cluster.id, demand) for demand in cluster.demands], dtype=np.int64
+    )
 
 
 def _grains(amount: float) -> int:
@@ -133,7 +147,7 @@ class RoutedSite:
     the highest probability that demands exceed a link.
 
     Raises:
-        InvalidInput: ``slots`` is below 1, or ``risk`` not above 0 and at most 0.5.
+        InvalidInput: ``slots`` is below 1, or ``risk`` not within ``LEAST_RISK`` and ``MOST_RISK``.
     """
 
     def __init__(
@@ -141,9 +155,8 @@ class RoutedSite:
     ) -> None:
         if slots < 1:
             raise InvalidInput("slots", slots, "give at least 1 for each host")
-        if not 0 < risk <= 0.5:
-            raise InvalidInput("risk", risk, "give a probability above 0 and at most 0.5")
-        self.routes, self.tree, self.risk = routes, routes.tree, risk
+        self._set_risk(risk)
+        self.routes, self.tree = routes, routes.tree
         self.free = np.zeros(self.tree.machines, dtype=np.int64)
         """Free slots, by machine; 0 where the allocation has no host."""
         self.free[routes.machines] = slots
@@ -154,10 +167,14 @@ class RoutedSite:
         capacity = np.broadcast_to(np.asarray(bandwidth, dtype=np.float64), (routes.count,))
         self._capacity = np.floor(GRAIN * capacity).astype(np.int64)
         self._capacity[[NO_LINK, NO_ROUTE]] = 0
-        self._quantile = _STANDARD.inv_cdf(1 - risk)
         self._certain, self._mean, self._variance = np.zeros((3, routes.count), dtype=np.int64)
         self.clusters: dict[str, Held] = {}
         """By cluster id."""
+
+    def _set_risk(self, risk: float) -> None:
+        if not LEAST_RISK <= risk <= MOST_RISK:
+            raise InvalidInput("risk", risk, f"give a probability of {LEAST_RISK:g} to {MOST_RISK}")
+        self.risk, self._quantile = risk, _STANDARD.inv_cdf(1 - risk)
 
     @property
     def bandwidth(self) -> Numbers:
@@ -232,15 +249,20 @@ class RoutedSite:
         for total, each in zip(sums, amounts, strict=True):
             total[links] += sign * each
 
-    def promised(self, cluster: Cluster, embedding: Embedding) -> Promised:
+    def promised(
+        self, cluster: Cluster, embedding: Embedding, amounts: Whole | None = None
+    ) -> Promised:
         """What links promise a cluster, or a part of it, with this embedding; it may not fit.
+
+        ``amounts`` are those of the cluster (``amounts_of``), if the caller has them.
 
         Raises:
             InvalidInput: as ``Unit.of``, but the demands may differ.
         """
         counts = {machine: len(units) for machine, units in embedding.items() if units}
         if not cluster.homogeneous:
-            return self._promised_each(cluster, embedding, counts)
+            of_unit = amounts_of(cluster) if amounts is None else amounts
+            return self._promised_each(cluster.id, of_unit, embedding, counts)
         found = worst_loads(self.routes, counts)
         links = np.fromiter(found.keys(), dtype=np.int64, count=len(found))
         loads = np.fromiter(found.values(), dtype=np.int64, count=len(found))
@@ -248,14 +270,13 @@ class RoutedSite:
         return Promised(links, (loads * certain, loads * mean, loads * variance))
 
     def _promised_each(
-        self, cluster: Cluster, embedding: Embedding, counts: Mapping[int, int]
+        self, id: str, of_unit: Whole, embedding: Embedding, counts: Mapping[int, int]
     ) -> Promised:
         """On each link, the demands of the units of that cover which needs least there.
 
         The covers that are compared are all senders, all receivers, and, where not every sender
         sends to every receiver, the cover with the least sum of means.
         """
-        of_unit = np.array([Unit.of_demand(cluster.id, demand) for demand in cluster.demands])
         cross = crossing(self.routes, counts)
         machines = np.array(sorted(counts), dtype=np.int64)
         on = np.array([of_unit[list(embedding[m])].sum(axis=0) for m in machines.tolist()])
@@ -279,7 +300,7 @@ class RoutedSite:
                 np.concatenate([cover, side, side])
                 for cover, side in zip(covers, (on, others, on), strict=True)
             ]
-        return self._least(cluster.id, links, covers)
+        return self._least(id, links, covers)
 
     def _least(self, id: str, links: Whole, covers: Sequence[Whole]) -> Promised:
         """By link, the cover after which it needs least; ``covers`` have shape (links, 3)."""
@@ -341,17 +362,23 @@ class RoutedSite:
             for link in links.tolist()
         ]
 
+    def copy(self) -> RoutedSite:
+        """The site as it is now; what changes later there or here changes one of them alone."""
+        site = copy(self)
+        site.free = self.free.copy()
+        sums = (self._certain, self._mean, self._variance)
+        site._certain, site._mean, site._variance = (each.copy() for each in sums)
+        site.clusters = dict(self.clusters)
+        return site
+
     def at_risk(self, risk: float) -> RoutedSite:
         """A copy of the site as it is now, with another risk; what it holds may be too much.
 
         Raises:
-            InvalidInput: ``risk`` is not above 0 and at most 0.5.
+            InvalidInput: ``risk`` is not within ``LEAST_RISK`` and ``MOST_RISK``.
         """
-        site = RoutedSite(self.routes, 1, self._capacity / GRAIN, risk)
-        site.free, site.closed, site.emptied = self.free.copy(), self.closed, self.emptied
-        sums = (self._certain, self._mean, self._variance)
-        site._certain, site._mean, site._variance = (each.copy() for each in sums)
-        site.clusters = dict(self.clusters)
+        site = self.copy()
+        site._set_risk(risk)
         return site
 
     def claim(self, cluster: Cluster, embedding: Embedding) -> None:

@@ -9,6 +9,7 @@ engines for trees work on them. A link has one number for each direction.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from functools import cached_property
@@ -48,6 +49,8 @@ class Routes:
     Machine ``group * slots + slot`` of the tree is the host at that slot of a leaf group. Links
     are numbered: ``NO_LINK``, ``NO_ROUTE``, up and down of each link between switches, then from
     each machine to its leaf, then from the leaf to each machine.
+
+    Safe to share between threads.
 
     Raises:
         InvalidInput: hosts have more than one rail.
@@ -93,6 +96,8 @@ class Routes:
         self._missing = np.zeros(int(self.leaf_of.max()) + 1, dtype=bool)
         """By leaf: whether the entries towards its machines are still to be filled in."""
         self._missing[list(self._machines_of)] = True
+        self._filling = threading.Lock()
+        """Held while the entries towards one leaf are filled in."""
         for link in self.links:
             x = self._named(link)
             self._head[x.up], self._head[x.down] = x.upper, x.lower
@@ -228,10 +233,13 @@ class Routes:
         Those of a whole fabric of 11,664 hosts take seconds, and most are never asked for.
         """
         for leaf in leaves[self._missing[leaves]].tolist():
-            machines = self._machines_of[leaf]
-            entries = self._partition.entries(leaf, len(machines))
-            working = [(switch, out) for switch, out, reached in entries if reached]
-            if working:
-                switches, ports = zip(*working, strict=True)
-                self._out[np.ix_(machines, switches)] = np.array(ports).T - NO_ROUTE
-            self._missing[leaf] = False
+            with self._filling:
+                if not self._missing[leaf]:
+                    continue
+                machines = self._machines_of[leaf]
+                entries = self._partition.entries(leaf, len(machines))
+                working = [(switch, out) for switch, out, reached in entries if reached]
+                if working:
+                    switches, ports = zip(*working, strict=True)
+                    self._out[np.ix_(machines, switches)] = np.array(ports).T - NO_ROUTE
+                self._missing[leaf] = False

@@ -3,13 +3,14 @@
 """Places of virtual clusters on the shared hosts of an allocation: the class ``shared``.
 
 The policy keeps a ``RoutedSite`` for each allocation that shares its hosts. Whenever it is asked,
-the site catches up with the ledger, at the cost of what has changed since.
+the site catches up with the ledger, at the cost of what has changed since. Searches run on a copy
+of the site, so nobody waits for another one's search.
 """
 
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import is_
 from statistics import NormalDist
@@ -18,15 +19,18 @@ from typing import ClassVar
 import numpy as np
 
 from laas_service.domain.allocation import (
+    MOST_SLOTS,
     Allocation,
     NoFit,
     Promise,
     Refusal,
     Request,
+    Sharing,
     SlotDemand,
     Slots,
 )
-from laas_service.domain.errors import NotFound
+from laas_service.domain.budget import RequestBudget
+from laas_service.domain.errors import LaasError, LimitExceeded, NotFound
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Link
 from laas_service.domain.virtual_clusters.plan import Move, Plan
@@ -34,13 +38,22 @@ from laas_service.domain.virtual_clusters.routed_mixed import MIXED
 from laas_service.domain.virtual_clusters.routed_search import (
     ALIKE,
     BUDGET,
+    COST_OF_A_STEP,
+    CUT_OFF,
     Engine,
     Placed,
     Refused,
 )
-from laas_service.domain.virtual_clusters.routed_site import Held, LinkLoad, Promised, RoutedSite
+from laas_service.domain.virtual_clusters.routed_site import (
+    Held,
+    LinkLoad,
+    Promised,
+    RoutedSite,
+    amounts_of,
+)
 from laas_service.domain.virtual_clusters.routes import Routes
 from laas_service.domain.virtual_clusters.site import GRAIN, Cluster, Demand, Embedding
+from laas_service.domain.virtual_clusters.worst_load import cost_of_crossing
 
 NAME = "shared"
 """The policy that allocations of the class have."""
@@ -65,18 +78,23 @@ class _Kept:
         return not self.site.routes.numbers.keys().isdisjoint(self.failed)
 
 
+Ahead = Callable[[Callable[[], Iterator[None]]], None]
+"""Takes steps when there is time; gets a function that begins them."""
+
+
 class SharedSlots:
     """Places virtual clusters on the hosts that the allocation of a ledger shares.
 
-    Safe to share between threads. ``ahead`` takes the steps that it is given when it has time. They
-    read the forwarding tables of shared hosts, which otherwise the first look at each leaf does.
+    Safe to share between threads. ``ahead`` takes the steps that it is given when it has time, and
+    may take them again. They read the forwarding tables of shared hosts, which otherwise the first
+    look at each leaf does.
     """
 
     name: ClassVar[str] = NAME
     isolating: ClassVar[bool] = False
     monotone: ClassVar[bool] = False
 
-    def __init__(self, ahead: Callable[[Iterator[None]], None] = lambda steps: None) -> None:
+    def __init__(self, ahead: Ahead = lambda steps: None) -> None:
         self._ahead = ahead
         self._sites: dict[tuple[str, bool], _Kept] = {}
         """By the id of the allocation that shares its hosts, and whether nobody has a slot."""
@@ -89,38 +107,36 @@ class SharedSlots:
         """
 
         def steps() -> Iterator[None]:
-            with suppress(NotFound), self._site(fabric()):  # makes it, or lets it catch up
-                pass
+            with suppress(LaasError):
+                self._site(fabric())  # makes it, or lets it catch up
             yield
 
-        self._ahead(steps())
-
-    def _read_ahead(self, routes: Routes) -> Iterator[None]:
-        steps = routes.read_ahead()
-        while True:
-            with self._lock:
-                if next(steps, steps) is steps:
-                    return
-            yield
+        self._ahead(steps)
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         """Slots of least footprint that were found, or the binding host or link.
+
+        The searches draw on the budget of the request, if it has one.
 
         Raises:
             NotFound: the ledger is of no allocation that shares its hosts.
         """
         assert request.slots is not None
-        with self._site(fabric) as site:
-            cluster = _cluster(request.id, request.slots)
-            alike = request.slots.alike
-            answer = _engine(alike=alike).embed(site, cluster)
-            if isinstance(answer, Refused):
-                return _refusal(site, cluster, answer, alike=alike)
-            slots = _slots(site, request.slots, answer.plan)
+        demand = _bounded(fabric, request.slots)
+        site, budget = self._site(fabric), request.budget
+        cluster, asked = _cluster(request.id, demand), request.slots.slots
+        answer = _engine(alike=demand.alike).embed(site, cluster, request_budget=budget)
+        if isinstance(answer, Refused):
+            return _refusal(site, cluster, answer, budget, asked, alike=demand.alike)
+        slots = _slots(site, demand, answer.plan)
         return Allocation(request.id, 0, NAME, (), parent=fabric.scope, slots=slots)
 
     def change(
-        self, fabric: LedgerView, allocation: Allocation, demand: SlotDemand
+        self,
+        fabric: LedgerView,
+        allocation: Allocation,
+        demand: SlotDemand,
+        budget: RequestBudget | None = None,
     ) -> Allocation | NoFit:
         """Other slots for an allocation: fewest moves, then least footprint.
 
@@ -132,30 +148,42 @@ class SharedSlots:
         """
         if allocation.slots is None:
             raise NotFound("slots of allocation", allocation.id)
-        with self._site(fabric) as site:
-            answer = change_on(site, allocation, demand)
-            if isinstance(answer, Refused):
-                alike = demand.alike and allocation.slots.demand.alike
-                return _refusal(site, _cluster(allocation.id, demand), answer, alike=alike)
-            return answer
+        asked, demand = demand.slots, _bounded(fabric, demand)
+        site = self._site(fabric)
+        answer = change_on(site, allocation, demand, request_budget=budget)
+        if isinstance(answer, Refused):
+            alike = demand.alike and allocation.slots.demand.alike
+            cluster = _cluster(allocation.id, demand)
+            return _refusal(site, cluster, answer, budget, asked, alike=alike)
+        return answer
 
     def trial(self, fabric: LedgerView, risk: float | None = None) -> RoutedSite:
         """A copy of the site of a ledger as it is now, by default with the risk that it has.
 
         Raises:
             NotFound: as ``propose``.
-            InvalidInput: ``risk`` is not above 0 and at most 0.5.
+            InvalidInput: ``risk`` is out of the range of ``Sharing``.
         """
-        with self._site(fabric) as site:
-            return site.at_risk(site.risk if risk is None else risk)
+        site = self._site(fabric)
+        return site if risk is None else site.at_risk(risk)
 
-    def fits(self, fabric: LedgerView, demand: SlotDemand) -> bool:
-        """Whether a place is found for a new allocation. Raises: NotFound, as ``propose``."""
-        with self._site(fabric) as site:
-            answer = _engine(alike=demand.alike).embed(site, _cluster("", demand))
-        return isinstance(answer, Placed)
+    def fits(
+        self, fabric: LedgerView, demand: SlotDemand, budget: RequestBudget | None = None
+    ) -> bool | None:
+        """Whether a place is found for a new allocation; None if the budget ends the search.
 
-    def largest(self, fabric: LedgerView, demand: SlotDemand) -> int:
+        Raises: NotFound, as ``propose``.
+        """
+        demand = _bounded(fabric, demand)
+        engine, site = _engine(alike=demand.alike), self._site(fabric)
+        answer = engine.embed(site, _cluster("", demand), request_budget=budget)
+        if isinstance(answer, Placed):
+            return True
+        return None if budget is not None and budget.cut else False
+
+    def largest(
+        self, fabric: LedgerView, demand: SlotDemand, budget: RequestBudget | None = None
+    ) -> int:
         """The most slots with this demand for which a place is found; 0 if there is none.
 
         Of demands that differ, so many of the first ones.
@@ -163,32 +191,41 @@ class SharedSlots:
         Raises:
             NotFound: as ``propose``.
         """
-        with self._site(fabric) as site:
-            free = int(np.delete(site.free, site.closed).sum())
-            most = demand._replace(slots=free) if demand.alike else demand
-            if not most.slots:
-                return 0
-            return _engine(alike=demand.alike).largest(site, _cluster("", most))
+        site, demand = self._site(fabric), _bounded(fabric, demand)
+        free = min(_free(site), MOST_SLOTS)
+        most = demand._replace(slots=free) if demand.alike else demand
+        if not free:
+            return 0
+        engine = _engine(alike=demand.alike)
+        return engine.largest(site, _cluster("", most), request_budget=budget)
 
-    def tenants(self, fabric: LedgerView, demand: SlotDemand, risk: float, most: int) -> int:
+    def tenants(
+        self,
+        fabric: LedgerView,
+        demand: SlotDemand,
+        risk: float,
+        most: int,
+        budget: RequestBudget | None = None,
+    ) -> int:
         """How many further tenants with this demand fit, if links had this risk; at most ``most``.
 
         They are placed one after the other, each as ``propose`` does. Nothing is claimed.
 
         Raises:
             NotFound: as ``propose``.
-            InvalidInput: ``risk`` is not above 0 and at most 0.5.
+            InvalidInput: ``risk`` is out of the range of ``Sharing``.
         """
-        trial = self.trial(fabric, risk)
+        trial, demand = self.trial(fabric, risk), _bounded(fabric, demand)
         embed = _engine(alike=demand.alike).embed
         for number in range(most):
             cluster = _cluster(f"further {number}", demand)
-            with self._lock:  # others are served between two tenants
-                answer = embed(trial, cluster)
-                if isinstance(answer, Refused):
-                    return number
-                embedding = answer.plan.embedding
-                trial.hold(Held(cluster, embedding, trial.promised(cluster, embedding)))
+            answer = embed(trial, cluster, request_budget=budget)
+            if isinstance(answer, Refused):
+                return number
+            embedding = answer.plan.embedding
+            if budget is not None:
+                budget.spend(2 * cost_of_crossing(trial.routes, embedding) + demand.slots)
+            trial.hold(Held(cluster, embedding, trial.promised(cluster, embedding)))
         return most
 
     def loads(self, fabric: LedgerView) -> list[LinkLoad]:
@@ -199,29 +236,24 @@ class SharedSlots:
         Raises:
             NotFound: as ``propose``.
         """
-        with self._site(fabric) as site:
-            loads = [
-                load._replace(link=int(site.routes.physical[load.link])) for load in site.loads()
-            ]
-        return sorted(loads)
+        site = self._site(fabric)
+        return sorted(
+            load._replace(link=int(site.routes.physical[load.link])) for load in site.loads()
+        )
 
-    @contextmanager
-    def _site(self, fabric: LedgerView) -> Iterator[RoutedSite]:
-        """The site of a ledger as it is now; nobody else uses it meanwhile."""
-        part = fabric.part
-        if part is None or part.sharing is None:
-            raise NotFound("shared hosts in", fabric.scope)
+    def _site(self, fabric: LedgerView) -> RoutedSite:
+        """A copy of the site of a ledger as it is now."""
+        part, sharing = _shared(fabric)
         with self._lock:
             failed = frozenset(fabric.failed_links)
             empty = not fabric.allocations
             other = self._kept(fabric, part, failed, not empty)
             kept = self._kept(fabric, part, failed, empty)
             if kept is None:
-                sharing = part.sharing
                 if other is None:
                     lost = failed.intersection(part.links(fabric.topology))
                     routes = Routes(fabric.topology, part, lost)
-                    self._ahead(self._read_ahead(routes))
+                    self._ahead(routes.read_ahead)
                 else:
                     routes = other.site.routes
                 site = RoutedSite(routes, sharing.slots, sharing.bandwidth, sharing.risk)
@@ -229,7 +261,7 @@ class SharedSlots:
             while len(self._sites) > SITES:
                 del self._sites[next(iter(self._sites))]
             _catch_up(kept, fabric)
-            yield kept.site
+            return kept.site.copy()
 
     def _kept(
         self, fabric: LedgerView, part: Allocation, failed: frozenset[Link], empty: bool
@@ -251,30 +283,46 @@ class SharedSlots:
 
 
 def change_on(
-    site: RoutedSite, allocation: Allocation, demand: SlotDemand, budget: int | None = BUDGET
+    site: RoutedSite,
+    allocation: Allocation,
+    demand: SlotDemand,
+    budget: int | None = BUDGET,
+    request_budget: RequestBudget | None = None,
 ) -> Allocation | NoFit | Refused:
     """As ``SharedSlots.change``, on a site that holds the slots of the allocation.
 
     Without a place that fits, the answer does not say what would fit. ``budget`` is that of the
-    search.
+    search, ``request_budget`` that of all searches for the request.
     """
     old = allocation.slots
     assert old is not None
     alike = demand.alike and old.demand.alike
-    answer = _engine(alike=alike).change(site, _cluster(allocation.id, demand), budget)
+    cluster = _cluster(allocation.id, demand)
+    answer = _engine(alike=alike).change(site, cluster, budget, request_budget)
     if isinstance(answer, Refused):
         return answer
     slots = _slots(site, demand, answer.plan)
     if not answer.plan.moves:
         return _with(allocation, slots)
-    return _in_order(site, allocation, old, slots, answer.plan)
+    try:
+        return _in_order(site, allocation, old, slots, answer.plan, request_budget)
+    except LimitExceeded as error:
+        return Refused(str(error), False)
 
 
 def _in_order(
-    site: RoutedSite, allocation: Allocation, old: Slots, new: Slots, plan: Plan
+    site: RoutedSite,
+    allocation: Allocation,
+    old: Slots,
+    new: Slots,
+    plan: Plan,
+    budget: RequestBudget | None,
 ) -> Allocation | NoFit:
-    """The new slots with moves in an order that keeps all promises, and what they need."""
-    order = _ordered(site, _cluster(allocation.id, old.demand), plan)
+    """The new slots with moves in an order that keeps all promises, and what they need.
+
+    Raises: LimitExceeded.
+    """
+    order = _ordered(site, _cluster(allocation.id, old.demand), plan, budget)
     if isinstance(order, str):
         detail = f"{len(plan.moves)} virtual machines would move, and in no order tried does "
         return NoFit(Refusal.BANDWIDTH, f"{detail}{order} keep what it promises to others")
@@ -394,19 +442,25 @@ def _promises(site: RoutedSite, promised: Promised) -> tuple[Promise, ...]:
 
 
 def _ordered(
-    site: RoutedSite, cluster: Cluster, plan: Plan
+    site: RoutedSite, cluster: Cluster, plan: Plan, budget: RequestBudget | None
 ) -> tuple[list[Move], tuple[Promise, ...]] | str:
     """Moves in an order in which the cluster fits after each, and what it needs in all.
 
     Tries them in turn, without steps back; if none fits, names the link that is in the way.
+
+    Raises: LimitExceeded.
     """
+    size, amounts = len(cluster.demands), amounts_of(cluster)
     embedding = site.held(cluster.id).embedding
     left, order, needed = list(plan.moves), list[Move](), dict[int, Promise]()
     while left:
         name = ""
         for move in left:
+            cost = COST_OF_A_STEP + 4 * size + 2 * cost_of_crossing(site.routes, embedding)
+            if budget is not None and not budget.spend(cost):
+                raise LimitExceeded(CUT_OFF)
             tried = _after(embedding, move)
-            promised = site.promised(cluster, tried)
+            promised = site.promised(cluster, tried, amounts)
             over = site.overloaded(cluster.id, promised).tolist()
             if not over:
                 break
@@ -430,13 +484,57 @@ def _after(embedding: Embedding, move: Move) -> Embedding:
     return {machine: units for machine, units in after.items() if units}
 
 
-def _refusal(site: RoutedSite, cluster: Cluster, refused: Refused, *, alike: bool) -> NoFit:
-    """The refusal with the binding link, or the number of free slots, and what fits."""
-    most = _engine(alike=alike).largest(site, cluster)
+def _shared(fabric: LedgerView) -> tuple[Allocation, Sharing]:
+    """The allocation that a ledger is of, and how it shares its hosts. Raises: NotFound."""
+    part = fabric.part
+    if part is None or part.sharing is None:
+        raise NotFound("shared hosts in", fabric.scope)
+    return part, part.sharing
+
+
+def _free(site: RoutedSite) -> int:
+    """Free slots of hosts that are not closed."""
+    return int(np.delete(site.free, site.closed).sum())
+
+
+def _bounded(fabric: LedgerView, demand: SlotDemand) -> SlotDemand:
+    """The demand; of more slots than the hosts have in all, one more than they have.
+
+    So nothing that is built of it is larger than the hosts, and it is refused all the same.
+
+    Raises:
+        NotFound: the ledger is of no allocation that shares its hosts.
+    """
+    part, sharing = _shared(fabric)
+    most = part.size * sharing.slots + 1
+    if demand.slots <= most:
+        return demand
+    bandwidth, deviation = (
+        amounts[:most] if isinstance(amounts, tuple) else amounts
+        for amounts in (demand.bandwidth, demand.deviation)
+    )
+    return SlotDemand(most, bandwidth, deviation)
+
+
+def _refusal(
+    site: RoutedSite,
+    cluster: Cluster,
+    refused: Refused,
+    budget: RequestBudget | None,
+    asked: int,
+    *,
+    alike: bool,
+) -> NoFit:
+    """The refusal of ``asked`` slots with the binding link, or the number of free slots, and what
+    fits."""
+    binding = refused.binding.replace(f"{len(cluster.demands)} asked", f"{asked} asked")
+    detail = f"{asked} slots: {binding}"
+    if budget is not None and budget.cut:
+        return NoFit(Refusal.BUDGET, detail, 0, cut_off=True)
+    most = _engine(alike=alike).largest(site, cluster, request_budget=budget)
     held = site.clusters.get(cluster.id)
-    free = int(np.delete(site.free, site.closed).sum())
-    free += sum(held.counts.values()) if held is not None else 0
+    free = _free(site) + (sum(held.counts.values()) if held is not None else 0)
     few = free < len(cluster.demands)
     reason = Refusal.TOO_FEW_SLOTS if few else Refusal.BANDWIDTH
-    detail = f"{len(cluster.demands)} slots: {refused.binding}"
-    return NoFit(reason, detail, most, cut_off=not refused.proven)
+    cut_off = not refused.proven or (budget is not None and budget.cut)
+    return NoFit(reason, detail, most, cut_off=cut_off)

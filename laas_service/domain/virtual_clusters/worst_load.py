@@ -19,7 +19,7 @@ them, as sender or receiver. Every unit is on one side of a link only, so the un
 are different ones. ``routed_site`` needs this for stochastic demands.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -93,6 +93,18 @@ def crossing(routes: Routes, counts: Mapping[int, int]) -> Crossing:
     pairs = np.bincount(link, minlength=len(links))
     exact = pairs == sends.sum(axis=1) * receives.sum(axis=1)
     return Crossing(links.astype(np.int64), bound, exact, leaves, units, (link, leaf, machine))
+
+
+def cost_of_crossing(routes: Routes, machines: Collection[int]) -> int:
+    """Units of work (``domain.budget``) of ``crossing``."""
+    leaves = len({int(routes.leaf_of[machine]) for machine in machines})
+    return 150 + leaves * len(machines)
+
+
+def cost_of_load(cross: Crossing) -> int:
+    """Units of work of one ``Crossing.load`` or ``cover``, at the most."""
+    pairs = len(cross.leaves) * len(cross.units)
+    return 100 + 2 * pairs
 
 
 def worst_loads(routes: Routes, counts: Mapping[int, int]) -> dict[int, int]:

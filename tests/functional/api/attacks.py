@@ -487,6 +487,38 @@ def large_numbers(victim: Any) -> Iterator[Request]:
     yield {"method": "PATCH", "path": path, "json": {"state": "failed"}, "headers": ADMIN}
 
 
+def beyond_bounds(victim: Any) -> Iterator[Request]:
+    """Numbers, lists and amounts that would cost much, or that no arithmetic can take."""
+    for slots in (65_537, 10_000_000, 2**31 - 1, 10**30):
+        new = {"name": "mine", "class": "shared", "slots": slots, "bandwidth": 1.0}
+        yield _post(new)
+        yield _post({**new, "dry_run": True})
+        for what in ("fit", "map"):
+            yield {"path": f"/v1/fabrics/main/{what}?slots={slots}&bandwidth=1"}
+    one = {"name": "mine", "class": "shared", "slots": 1, "bandwidth": 1.0}
+    for amount in (0, 1e-300, 1e-7, 1e7, 1e300):
+        yield _post({**one, "bandwidth": amount})
+        yield _post({**one, "bandwidth": [amount]})
+        yield {"path": f"/v1/fabrics/main/fit?slots=1&bandwidth={amount}"}
+    for deviation in (1e5, 1e300):
+        yield _post({**one, "deviation": deviation})
+    for risk in (0, 1e-300, 1e-17, 0.6):
+        yield _post({**one, "risk": risk})
+        yield {"path": f"/v1/fabrics/main/fit?slots=1&bandwidth=1&risks={risk}"}
+    yield {"path": "/v1/fabrics/main/fit?slots=1&bandwidth=1&risks=" + ",".join(["0.1"] * 9)}
+    yield _post({**one, "slots": 4097, "bandwidth": [1.0] * 4097})
+    for hosts in (10**7, 2**31):
+        yield _post({**NEW, "hosts": hosts})
+        for what in ("fit", "map"):
+            yield {"path": f"/v1/fabrics/main/{what}?hosts={hosts}"}
+    yield _post({**NEW, "constraints": {"spread": 10**6}})
+    for duration in (1e-300, 1e300):
+        yield _post({**NEW, "duration": duration})
+    yield {"path": f"/v1/allocations?limit={10**12}"}
+    yield {"path": f"/v1/allocations?marker={'x' * 5_000}"}
+    yield _post(NEW, path="/v1/allocations?wait=1e300")
+
+
 def nasty_names(victim: Any) -> Iterator[Request]:
     """Put each text in every name except that of a new allocation, which may be any text."""
     for text in NASTY:
@@ -600,6 +632,7 @@ ATTEMPTS: dict[str, Callable[[Any], Iterator[Request]]] = {
     "A key given twice": keys_twice,
     "NaN, infinity, fractions, signs, numbers of 5,000 digits": no_numbers,
     "Numbers of pods, links and switches that are far too large": large_numbers,
+    "Slots, hosts, amounts, risks and lists beyond their bounds": beyond_bounds,
     "Paths, shell, SQL, templates and odd Unicode in every name": nasty_names,
     "Control characters and bidirectional overrides in every name": control_characters,
     "The same in the names of agents, and of the files that agents fetch": nasty_agents,

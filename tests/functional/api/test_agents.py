@@ -530,6 +530,45 @@ def test_an_agent_that_reports_false_generations_uses_few_numbers_up(client, rep
     assert report("sm1", "sweeping", **seen).status_code == 200
 
 
+def strange(deployment, turn):
+    """A set of another past, just above the database's."""
+    wanted = deployment.store.fabric("main").routes_generation
+    return {"published": wanted + 15_000_000, "published_stamp": f"{turn:016x}"}
+
+
+def test_a_refused_report_moves_no_numbers(report, deployment):
+    """By its name, its generation, its other generation, or the number of agents."""
+    for number in range(32):
+        assert report(f"sm{number}", "sweeping").status_code == 200
+    before = deployment.store.fabric("main")
+    for turn in range(10):
+        refused = report(f"more{turn}", "sweeping", **strange(deployment, turn))
+        assert refused.status_code == 409, refused.text
+        refused = report("-", "sweeping", **strange(deployment, turn))
+        assert refused.status_code == 400
+        refused = report("sm0", "sweeping", generation=5, **strange(deployment, turn))
+        assert refused.status_code == 400
+        far = {"generation": 2**31 - 1, "stamp": "b" * 16}
+        refused = report("sm0", "applied", **far, **strange(deployment, turn))
+        assert refused.status_code == 400, refused.text
+    assert deployment.store.fabric("main") == before
+
+
+def test_all_processes_together_go_forward_ten_times_a_day(report, deployment):
+    """What one process has counted, another one, or the same one after a restart, knows."""
+    for turn in range(10):
+        other = deployment.client()
+        body = {"condition": "sweeping", **strange(deployment, turn)}
+        assert other.put(f"{F}/agents/sm{turn}", json=body).status_code == 200
+    before = deployment.store.fabric("main").generation
+    answer = deployment.client().put(
+        f"{F}/agents/sm0", json={"condition": "sweeping", **strange(deployment, 99)}
+    )
+    assert answer.status_code == 409
+    assert "went forward 10 times within a day" in answer.json["detail"]
+    assert deployment.store.fabric("main").generation == before
+
+
 def test_an_agent_with_older_files_is_told(client, report, allocate):
     wanted = report("sm1", "starting").json
 

@@ -378,12 +378,44 @@ def test_a_used_key_answers_before_the_request_is_checked(client, nested):
     assert again.json["state"] == "released"
 
 
-@pytest.mark.parametrize("change", [{"hosts": 3}, {"name": "x"}, {"constraints": {}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hosts": 3},
+        {"name": "x"},
+        {"constraints": {}},
+        {"constraints": {"avoid_hosts": ["node99"]}},
+        {"policy": "no-such-policy"},
+        {"fabric": "elsewhere"},
+        {"hosts": 1000},
+        {"parent": "nobody"},
+        {"parent": None},
+        {"duration": 60.0},
+        {"wait": True},
+        {"container": True},
+    ],
+)
 def test_a_used_key_does_not_answer_another_request(client, nested, change):
+    """Although the container that the first request named is released since."""
     body, _ = nested
     headers = {"Idempotency-Key": "k"}
     other = client.post("/v1/allocations", json={**body, **change}, headers=headers)
-    assert (other.status_code, "id" in other.json) == (400, False)
+    assert (other.status_code, other.json["code"]) == (422, "idempotency_mismatch")
+    again = client.post("/v1/allocations", json=body, headers=headers)
+    assert again.status_code == 202
+
+
+def test_a_used_key_refuses_another_request_after_its_fabric_has_gone(client, deployment):
+    headers, body = {"Idempotency-Key": "k"}, {"name": "blue", "hosts": 6}
+    id = client.post("/v1/allocations?wait=5", json=body, headers=headers).json["id"]
+    same = client.post("/v1/allocations", json={**body, "fabric": "main"}, headers=headers)
+    assert (same.status_code, same.json["id"]) == (202, id), "the default, by name"
+    client.delete(f"/v1/allocations/{id}?wait=5")
+    deployment.add_fabric("other")  # there is no default any more
+    again = client.post("/v1/allocations", json=body, headers=headers)
+    assert (again.status_code, again.json["id"]) == (202, id)
+    other = client.post("/v1/allocations", json={**body, "hosts": 5}, headers=headers)
+    assert (other.status_code, other.json["code"]) == (422, "idempotency_mismatch")
 
 
 def test_a_used_key_is_answered_while_nova_cannot_be_asked(client, deployment, monkeypatch):

@@ -15,10 +15,12 @@ from oslo_config import cfg
 from sqlalchemy import select
 
 from laas_service.adapters.db.models import Base
+from laas_service.api.app import ROUTES
 from laas_service.conf import register_opts
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
 from tests.functional.api.attacks import ADMIN, ATTEMPTS, CONTROLS, NASTY, NEW, RED, Endless
+from tests.functional.api.attacks import SERVICE as ROLE_SERVICE
 from tests.shared import REPO
 
 PAGE = REPO / "doc" / "source" / "reference" / "attacks.rst"
@@ -119,6 +121,55 @@ def test_what_is_anothers_looks_like_nothing(guarded, victim):
         ]
 
     assert told(victim["id"]) == told("nobody-at-all")
+
+
+def test_role_service_sees_no_tenants_name_anywhere(guarded, deployment):
+    """On every route that it may read: the name of no allocation, and in the map no project."""
+    names = {f"secret-{kind}" for kind in ("owned", "outer", "inner", "queued", "gone", "renamed")}
+
+    def make(name, hosts, **more):
+        body = {"name": f"secret-{name}", "hosts": hosts, "project_id": "blue", **more}
+        made = guarded.post("/v1/allocations?wait=5", json=body, headers=ADMIN)
+        assert made.status_code == 202, made.text
+        return made.json["id"]
+
+    owned, outer, gone = make("owned", 6), make("outer", 8, container=True), make("gone", 2)
+    inner = make("inner", 3, parent=outer)
+    guarded.patch(f"/v1/allocations/{gone}", json={"name": "secret-renamed"}, headers=ADMIN)
+    guarded.delete(f"/v1/allocations/{gone}?wait=5", headers=ADMIN)
+    make("queued", 30, wait=True, duration=60)
+    leaf = guarded.get("/v1/fabrics/main/links", headers=ADMIN).json["links"][0]["id"]
+    failed = guarded.patch(
+        f"/v1/fabrics/main/links/{leaf}", json={"state": "failed"}, headers=ADMIN
+    )
+    assert failed.status_code == 200
+    places = {"fabric_id": "main", "name": "node00", "link_id": leaf, "switch_id": "leaf-0-0"}
+    read = []
+    for route in ROUTES:
+        if route.method != "GET" or "allocation" in route.path or "file-set/" in route.path:
+            continue
+        path = re.sub(r"<(?:\w+:)?(\w+)>", lambda found: places[found[1]], route.path)
+        questions = ["?hosts=3", "?hosts=12", "?hosts=30", "?hosts=99"]
+        asking = questions if path.endswith(("/fit", "/map")) else [""]
+        for query in asking:
+            answer = guarded.get(path + query, headers=ROLE_SERVICE)
+            assert answer.status_code < 500, answer.text
+            assert not [name for name in names if name in answer.text], path
+            assert "node0" not in answer.text or answer.status_code < 400, path
+            read += [path] if answer.status_code == 200 else []
+    assert {"/metrics", "/v1/fabrics/main/map", "/v1/fabrics/main/hosts"} <= {*read}
+    shown = guarded.get("/v1/fabrics/main/map", headers=ROLE_SERVICE).json
+    tenants = {tenant["id"]: (tenant["name"], tenant["project"]) for tenant in shown["tenants"]}
+    assert tenants == dict.fromkeys([owned, outer, inner], ("", ""))
+    assert [waiting["name"] for waiting in shown["queue"]] == [""]
+    shown = guarded.get("/v1/fabrics/main/map", headers=ADMIN).json
+    assert {one["name"] for one in shown["tenants"]} == {
+        "secret-owned",
+        "secret-outer",
+        "secret-inner",
+    }
+    shown = guarded.get("/v1/fabrics/main/map", headers=BLUE).json
+    assert {one["name"] for one in shown["tenants"]} >= {"secret-owned"}
 
 
 def test_a_key_of_another_project_is_another_key(guarded):

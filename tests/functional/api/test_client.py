@@ -4,7 +4,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import pty
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -16,9 +21,11 @@ from sqlalchemy import text
 from waitress import wasyncore
 from waitress.server import create_server
 
+from laas_service.client.rest import Rest
 from laas_service.cmd import client as command
 from laas_service.cmd.client import main
 from laas_service.messages import AgentReport, Condition
+from tests.functional.api.test_resize import work as work
 
 
 @pytest.fixture
@@ -108,13 +115,92 @@ def test_a_life_from_the_terminal(laas):
     assert (shown["requested"], len(shown["joining"]), shown["leaving"]) == (7, 1, [])
     status, _, err = laas("allocation", "resize", "navy", "33")
     assert (status, "too_few_hosts" in err) == (1, True)
-    begun = answered(laas, "allocation", "resize", "navy", "5", "--give-back", "node03")
+    begun = answered(laas, "allocation", "resize", "navy", "5", "--yes", "--give-back", "node03")
     assert (begun["changing"], begun["leaving"]) == ("prepare", ["node03"])
     assert answered(laas, "allocation", "resize", "navy", "6")["changing"] == "withdraw"
     gone = answered(laas, "allocation", "delete", "navy", "--wait", "10")
     assert gone["state"] == "released"
     assert answered(laas, "allocation", "show", made["id"])["state"] == "released"
     assert answered(laas, "allocation", "list") == []
+
+
+def requested(laas, name):
+    return answered(laas, "allocation", "show", name)["requested"]
+
+
+def test_a_sign_means_so_many_hosts_more_or_fewer(laas, work):
+    """Nothing is given back unless a person at the terminal, or ``--yes``, says so."""
+    answered(laas, "allocation", "create", "--name", "big", "--hosts", "20", "--wait", "10")
+    assert answered(laas, "allocation", "resize", "big", "+4")["requested"] == 24
+    work()
+    dry = answered(laas, "allocation", "resize", "big", "-4", "--dry-run")
+    assert (dry["requested"], len(dry["leaving"])) == (20, 4)
+    assert answered(laas, "allocation", "resize", "--yes", "big", "-4")["requested"] == 20
+    work()
+    assert answered(laas, "allocation", "resize", "big", "19", "--yes")["requested"] == 19
+    work()
+    status, _, err = laas("allocation", "resize", "big", "-19", "--yes")
+    assert (status, "big has 19 hosts, so 0 would be left" in err) == (1, True)
+    assert requested(laas, "big") == 19
+
+
+@pytest.mark.parametrize("size", ["4", "-4", "-1"])
+def test_without_a_terminal_nothing_shrinks_unless_yes_is_given(laas, capsys, monkeypatch, size):
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    answered(laas, "allocation", "create", "--name", "big", "--hosts", "20", "--wait", "10")
+    to = {"4": 4, "-4": 16, "-1": 19}[size]
+    with pytest.raises(SystemExit) as ended:
+        laas("allocation", "resize", "big", size)
+    assert ended.value.code == 2
+    told = f"this would shrink big from 20 to {to} hosts: give --yes to do it"
+    assert told in capsys.readouterr().err
+    assert requested(laas, "big") == 20
+
+
+@pytest.mark.parametrize(("said", "left"), [("y", 16), ("Yes", 16), ("n", 20), ("", 20)])
+def test_a_person_at_the_terminal_is_asked_before_hosts_are_given_back(server, laas, said, left):
+    answered(laas, "allocation", "create", "--name", "big", "--hosts", "20", "--wait", "10")
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "laas_service.cmd.client", "allocation", "resize", "big", "-4"]
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.write(controller, f"{said}\n".encode())
+        _, err = process.communicate(timeout=60)
+    os.close(controller)
+    os.close(terminal)
+    assert "Shrink big from 20 to 16 hosts? [y/N] " in err
+    assert process.returncode == (0 if left == 16 else 1)
+    assert ("nothing was changed" in err) == (left == 20)
+    assert requested(laas, "big") == left
+
+
+@pytest.mark.parametrize("size", ["+", "-", "x", "+-4", "1.5", "4+"])
+def test_a_size_that_is_none_is_a_wrong_command_line(laas, capsys, size):
+    with pytest.raises(SystemExit) as ended:
+        laas("allocation", "resize", "big", size)
+    assert ended.value.code == 2
+    capsys.readouterr()
+
+
+def test_of_two_who_add_hosts_at_once_neither_is_forgotten(laas, deployment, server, work):
+    """Each sees the size of before; the one that is later looks again."""
+    made = answered(laas, "allocation", "create", "--name", "big", "--hosts", "8", "--wait", "10")
+    path, raced = f"/v1/allocations/{made['id']}", list[Any]()
+    adding, reading = Rest.call, Rest.versioned
+
+    def versioned(rest, path):
+        seen = reading(rest, path)
+        if not raced:  # the other one is faster
+            raced.append(adding(rest, "PATCH", path, body={"hosts": 12}))
+            work()
+        return seen
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rest, "versioned", versioned)
+        status, _, err = laas("allocation", "resize", "big", "+4")
+    assert (status, err) == (0, "")
+    assert deployment.client().get(path).json["requested"] == 16
 
 
 def test_other_hosts_from_the_terminal(laas):

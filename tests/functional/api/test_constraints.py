@@ -269,6 +269,9 @@ def test_virtual_ports_of_a_host_are_said_and_shown(client):
         ({"virtual_guids": [["0x1b"]]}, 400, "virtual_guids.0.0"),
         ({"virtual_guids": [[], []]}, 400, "a list for each of 1 rails"),
         ({"virtual_guids": [[port["guid"]]]}, 400, "GUID of a port"),
+        ({"virtual_guids": [["0x0000000000000000"]]}, 400, "a GUID that is not set"),
+        ({"virtual_guids": [["0xffffffffffffffff"]]}, 400, "a GUID that is not set"),
+        ({"virtual_guids": [["0xff12401bffff0000"]]}, 400, "multicast addresses begin so"),
     ):
         refused = client.patch(f"{F}/hosts/node17", json=body)
         assert refused.status_code == status, refused.json

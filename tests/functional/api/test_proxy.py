@@ -34,12 +34,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 LONG = "900"
-"""Seconds after which half a request ends: more than the test waits, so that it cannot help."""
+"""Seconds after which half a request or answer ends: more than the test waits for."""
 
 HALF = {
     "header": b"GET /healthcheck HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
     "body": b"POST /v1/allocations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+    "answer": b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100,
 }
+"""What clients send that never finish a request, or never read an answer."""
 
 
 def changed(text: str, **lines: str) -> str:
@@ -94,6 +96,7 @@ class Nginx(Daemon):
             include="/etc/nginx/uwsgi_params",
             client_header_timeout=f"{LONG}s",
             client_body_timeout=f"{LONG}s",
+            send_timeout=f"{LONG}s",
         )
         temporary = "".join(
             f"{kind}_temp_path {home}/{kind};\n"
@@ -153,7 +156,7 @@ def nginx(tmp_path_factory):
 
 
 @pytest.mark.parametrize("half", HALF)
-def test_clients_with_half_a_request_do_not_lock_others_out(nginx, half):
+def test_clients_with_half_a_request_or_answer_do_not_lock_others_out(nginx, half):
     """They have two addresses, as nginx serves a hundred at one time of the same one."""
     with ExitStack() as clients:
         for number in range(130):

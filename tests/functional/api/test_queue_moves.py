@@ -417,7 +417,7 @@ def test_two_workers_make_one_plan(site):
     first, planner = site.moves, site.moves._planner
     site.rules = RoomRules(RoomMode.ON, Permission(max_cost=2), hosts=size)
     site.restart()
-    planned = planner.plan
+    planned = planner.plan_early
     moved: list[str] = []
     others: list[int] = []
 
@@ -427,8 +427,100 @@ def test_two_workers_make_one_plan(site):
         others.append(site.moves.serve_all())
         return plan
 
-    planner.plan = slow
+    planner.plan_early = slow
     assert first.serve_all() == 0
     assert (len(moved), others) == (1, [1])
     assert site.announced() == [site.tenants[5]]
     assert not site.tenants[5].endswith(moved[0])
+
+
+MONTH = 30 * 86_400
+
+
+def test_a_tenant_with_a_months_notice_is_not_asked_while_another_could_go_now(site):
+    site.consents(3, notice=MONTH)
+    site.consents(6)
+    head = site.wait()
+    site.work()
+    assert site.show(head)["state"] == "active"
+    assert "announced" not in str(story(site.client, site.tenants[3]))
+    assert "moves as announced" in str(story(site.client, site.tenants[6]))
+
+
+def test_a_plan_that_waits_for_a_month_gives_way_to_one_that_needs_not(site):
+    site.consents(3, notice=MONTH)
+    head = site.wait()
+    site.work(2)
+    assert site.announced() == [site.tenants[3]]
+    site.consents(6, notice=300)
+    site.work(10)
+    assert "other moves make room earlier" in str(story(site.client, site.tenants[3]))
+    site.later(300)
+    site.work()
+    assert site.show(head)["state"] == "active"
+    assert site.show(site.tenants[3])["announced"] is None
+    assert site.sound()
+
+
+def test_a_notice_that_is_nearly_over_is_not_given_up_for_a_new_one(site):
+    site.consents(3, notice=10_000)
+    site.wait()
+    site.work(1)
+    site.later(8000)
+    site.consents(6, notice=5000)
+    site.work(5)
+    assert site.announced() == [site.tenants[3]]
+
+
+def test_consent_and_objection_again_and_again_hold_nobody_up(site):
+    """Two plans fail because of a tenant; then it is not asked any more, and others are."""
+    head, asked = site.wait(), 0
+    for _ in range(6):
+        site.consents(5, notice=2000)
+        site.later(100)
+        site.work(2)
+        asked += site.announced() == [site.tenants[5]]
+        site.consents(5, movable="never")
+        site.work(2)
+    assert asked == 2
+    assert not site.announced()
+    site.consents(5, notice=0)  # it waits for nothing now, and yet gains nothing
+    site.later(100)
+    site.work(3)
+    assert not site.moving()
+    site.consents(6, notice=2000)
+    site.later(100)
+    site.work(2)
+    assert site.announced() == [site.tenants[6]]
+    site.later(2000)
+    site.work()
+    assert site.show(head)["state"] == "active"
+
+
+def test_who_failed_a_plan_cannot_have_another_plan_called_off(site):
+    site.consents(5)
+    head = site.wait()
+    site.moves.serve_all()
+    assert site.announced() == [site.tenants[5]]
+    site.consents(5, movable="never")
+    site.work(1)
+    assert site.room(head)["state"] == "failed"
+    site.consents(3, notice=MONTH)
+    site.later(100)
+    site.work(2)
+    assert site.announced() == [site.tenants[3]]
+    site.consents(5)  # it would go at once, and might object again
+    site.work(5)
+    assert site.announced() == [site.tenants[3]]
+
+
+def test_a_months_notice_keeps_no_host_from_others(deployment):
+    """Room is held for an hour before the last move may begin."""
+    site = Site(deployment, duration=MONTH * 4)
+    site.consents(5, notice=MONTH)
+    site.wait()
+    site.work(1)
+    assert site.announced() == [site.tenants[5]]
+    small = [site.client.post("/v1/allocations", json=body(number)) for number in range(8)]
+    given = [host["name"] for one in small if one.status_code == 202 for host in one.json["hosts"]]
+    assert len(given) == 8

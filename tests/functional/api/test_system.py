@@ -5,6 +5,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
+import sqlite3
+import subprocess
+import time
 
 import pytest
 import sqlalchemy as sa
@@ -16,6 +21,11 @@ from laas_service.api.auth import middleware
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.jigsaw import Jigsaw
+from tests.functional.api.conftest import Deployment
+from tests.waiting import eventually
+
+FEW = 3 * 4096
+"""Bytes that stay free on a full disk: one or two pages of the database with their log."""
 
 
 def figures(client):
@@ -62,7 +72,67 @@ def test_a_service_that_cannot_write_is_not_ready(deployment, client):
     assert client.get("/v1/fabrics").status_code == 200
     sa.event.remove(deployment.engine, "connect", read_only)
     deployment.engine.dispose()
-    assert client.get("/healthcheck").json == {"status": "ready"}
+    eventually(lambda: client.get("/healthcheck").json == {"status": "ready"}, "it is ready")
+
+
+def full(file):
+    """Fill the disk, but for a few kilobytes, which a row needs and a request exceeds."""
+    file.seek(0, os.SEEK_END)
+    while True:
+        try:
+            file.write(bytes(4096))
+        except OSError:
+            break
+    file.truncate(file.tell() - FEW)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of its own, of 4 MiB."""
+    made = tmp_path / "disk"
+    made.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(made)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only an administrator can mount a file system")
+    yield made
+    subprocess.run(["umount", "-l", str(made)], check=True)
+
+
+def test_a_service_on_a_full_disk_is_not_ready_until_requests_succeed(disk, empty_database):
+    """The row of the check still fits."""
+    deployment = Deployment(shutil.copy(empty_database, disk / "laas.db")).add_fabric()
+    client = deployment.client()
+    numbers = itertools.count()
+
+    def post():
+        body = {"name": f"blue{next(numbers)}", "hosts": 1}
+        return client.post("/v1/allocations", json=body).status_code
+
+    def fits():
+        """Whether a row does."""
+        with sqlite3.connect(disk / "laas.db") as other:
+            other.execute("INSERT INTO worker VALUES ('other', '2000-01-01')")
+            other.execute("DELETE FROM worker WHERE id = 'other'")
+        other.close()
+        return True
+
+    assert client.get("/healthcheck").status_code == 200
+    with (disk / "filler").open("wb", buffering=0) as file:
+        full(file)
+        eventually(lambda: post() == 503, "the disk is full")
+        for _ in range(3):
+            full(file)
+            assert fits()
+            answer = client.get("/healthcheck")
+            assert (answer.status_code, post()) == (503, 503)
+            assert "the database failed" in answer.json["detail"]
+            time.sleep(1.1)  # the next look writes
+        file.truncate(0)
+    eventually(lambda: client.get("/healthcheck").status_code == 200, "it is ready")
+    assert post() == 202
+    deployment.engine.dispose()
 
 
 def read_only(connection, record):

@@ -152,16 +152,33 @@ def drawn(chance: Random, generation: int) -> AgentReport:
     return AgentReport(condition, None, generation if confirms else None)
 
 
-def test_a_fabric_has_a_bounded_number_of_names(agents, clock):
+def test_a_fabric_has_a_bounded_number_of_names_and_who_is_silent_makes_room(agents, clock):
     for number in range(MOST):
         agents.report("f", f"node{number}", STARTING, LEASE)
-        clock.pass_by(1)
-    with pytest.raises(LimitExceeded, match=r"has 32 agents, so 'one-more' is refused.*'node0'"):
+    clock.pass_by(LEASE - 1)
+    for number in (0, *range(2, MOST)):
+        agents.report("f", f"node{number}", STARTING, LEASE)
+    with pytest.raises(LimitExceeded, match="has 32 agents that report") as refused:
         agents.report("f", "one-more", STARTING, LEASE)
-    agents.report("f", "node5", STARTING, LEASE)
-    assert len(agents.all("f")) == MOST
-    clock.pass_by(FORGOTTEN.total_seconds())
-    assert agents.report("f", "one-more", STARTING, LEASE).active == "one-more"
+    assert "node" not in str(refused.value), "the names of machines are nobody else's business"
+    assert "one-more" not in {agent.name for agent in agents.all("f")}
+    clock.pass_by(1)  # node1 is silent for as long as a report counts
+    assert agents.report("f", "one-more", STARTING, LEASE).active == "node0"
+    names = {agent.name for agent in agents.all("f")}
+    assert names == {"one-more", *(f"node{n}" for n in range(MOST) if n != 1)}
+    with pytest.raises(LimitExceeded):
+        agents.report("f", "node1", STARTING, LEASE)
+
+
+def test_the_active_agent_makes_room_for_nobody_before_another_one_is_active(agents, clock):
+    agents.report("f", "node0", STARTING, LEASE)
+    clock.pass_by(LEASE)
+    for number in range(1, MOST):
+        agents.report("f", f"node{number}", AgentReport(Condition.NOT_MASTER), LEASE)
+    assert active(agents) == ["node0"]
+    with pytest.raises(LimitExceeded):
+        agents.report("f", "one-more", AgentReport(Condition.NOT_MASTER), LEASE)
+    assert active(agents) == ["node0"]
 
 
 def test_random_histories(managed, agents, clock):

@@ -560,3 +560,27 @@ def held(path):
         except BlockingIOError:
             return True
     return False
+
+
+@pytest.mark.parametrize("released", ["blue-1", "red-1"])
+def test_the_advice_about_two_fabrics_with_the_same_hosts_gives_none_two_owners(
+    path, openstack, released
+):
+    """The operator follows it literally: release the allocations of one of the fabrics."""
+    red = Handover("red-1", "q" * 32, ("n2", "n3"))
+    compute = DirectoryCompute(path)
+    compute.pool(["n1", "n2", "n3"])
+    compute.hand_over(BLUE)
+    with pytest.raises(Conflict) as told:
+        compute.hand_over(red)
+    advice = str(told.value)
+    assert "n2 is handed over to allocation blue-1, which keeps it" in advice
+    assert "release the allocations of one of them, then delete that fabric" in advice
+    assert "aggregate" not in advice
+    assert "journal" not in advice
+    compute.take_back({"blue-1": BLUE, "red-1": red}[released])
+    if released == "blue-1":
+        compute.hand_over(red)
+    owners = [name for name, (_, hosts) in openstack.aggregates(path).items() if "n2" in hosts]
+    left = "red-1" if released == "blue-1" else "blue-1"
+    assert set(owners) == {f"laas-{left}", "laas-pool"}

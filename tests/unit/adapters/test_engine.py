@@ -34,11 +34,12 @@ def test_a_connection_lost_on_its_way_back_is_one_line_of_the_log(tmp_path, capl
 
 
 @pytest.mark.parametrize("scheme", ["mysql+mysqldb", "postgresql+pg8000", "nothing"])
-def test_a_driver_that_is_not_installed_is_named_in_one_sentence(scheme):
+def test_a_driver_that_is_not_installed_is_refused_in_one_sentence(scheme):
     with pytest.raises(InvalidInput) as refused:
         connect(f"{scheme}://laas:SECRET@db.example.org/laas")
     said = str(refused.value)
-    assert said.startswith(f"[database] connection: {scheme!r} is not valid; its driver is not")
+    assert said.startswith("[database] connection: its value (not shown) is not valid; its driver")
+    assert scheme not in said.partition("pip install")[0]
     assert "\n" not in said
     assert "SECRET" not in said
 

@@ -128,3 +128,51 @@ def test_only_what_describes_the_service_needs_no_token():
     free = {request for request, statuses in table().items() if statuses["none"] != 401}
     always = {"GET /", "GET /healthcheck", "GET /v1", "GET /v1/openapi.json"}
     assert free == {*always, "GET /view"}  # refuses all callers if there are logins
+
+
+def unbounded(spec, schema, place, within=()):
+    """Places of inputs that have no least or no greatest value, length or number of items."""
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[-1]
+        if name not in within:
+            inner = spec["components"]["schemas"][name]
+            yield from unbounded(spec, inner, place, (*within, name))
+        return
+    for kind in ("anyOf", "oneOf", "allOf"):
+        for one in schema.get(kind, ()):
+            yield from unbounded(spec, one, place, within)
+    if "enum" in schema or "const" in schema:
+        return
+    match schema.get("type"):
+        case "integer" | "number":
+            yield from (f"{place}: {k}" for k in ("minimum", "maximum") if k not in schema)
+        case "string":
+            yield from (f"{place}: {k}" for k in ("maxLength",) if k not in schema)
+        case "array":
+            yield from (f"{place}: {k}" for k in ("maxItems",) if k not in schema)
+            for item in (schema["items"],) if "items" in schema else schema["prefixItems"]:
+                yield from unbounded(spec, item, f"{place}[]", within)
+        case "object":
+            for name, one in schema.get("properties", {}).items():
+                yield from unbounded(spec, one, f"{place}.{name}", within)
+            if schema.get("additionalProperties") is False:
+                return
+            yield from (f"{place}: {k}" for k in ("maxProperties",) if k not in schema)
+            values = [schema["additionalProperties"]] if "additionalProperties" in schema else []
+            for one in [*values, *schema.get("patternProperties", {}).values()]:
+                yield from unbounded(spec, one, f"{place} value", within)
+
+
+def test_every_input_has_a_least_and_a_greatest_value(spec):
+    """So nothing that a request multiplies is unbounded, and no number is near 0 or infinity."""
+    found = []
+    for path, operations in spec["paths"].items():
+        for method, operation in operations.items():
+            place = f"{method} {path}"
+            for parameter in operation["parameters"]:
+                name = f"{place} {parameter['in']} {parameter['name']}"
+                found += unbounded(spec, parameter["schema"], name)
+            if "requestBody" in operation:
+                [content] = operation["requestBody"]["content"].values()
+                found += unbounded(spec, content["schema"], place)
+    assert found == []

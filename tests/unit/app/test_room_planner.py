@@ -25,6 +25,7 @@ from laas_service.domain.topology import Topology, Xgft
 from laas_service.domain.verification import isolation_violations
 from tests.fakes import FakeCompute
 from tests.unit.app.memory import EPOCH, Memory
+from tests.unit.domain.moves.test_plan_moves import AllPlans
 
 SMALL = Topology(Xgft((3, 4, 1), (1, 3, 0)))
 """12 hosts on 4 leaves."""
@@ -148,3 +149,80 @@ def test_an_override_goes_beyond_consent_exemption_and_quota(full):
     both, none = {"even", "odd"}, {"even": 0, "odd": 0}
     assert planned(full, none, both, (Consent(),), Permission(override=True)) is not None
     assert planned(full, {}, (), (YES,), Permission(max_cost=0.5, override=True)) is None
+
+
+# -- plans for queues: notice counts first ---------------------------------------------------
+
+
+def steps_to(notice):
+    """How often one second is doubled until it is longer than a notice."""
+    steps = 0
+    while 2**steps <= notice:
+        steps += 1
+    return steps if notice else 0
+
+
+def earliest(held, hosts, most, notices):
+    """By trying every sequence of moves: (steps to the longest notice, new hosts, moves)."""
+    for limit in sorted(set(map(steps_to, notices.values()))):
+        plans = AllPlans(SMALL, held, "jigsaw", hosts)
+        plans.held = {
+            id: tenant for id, tenant in plans.held.items() if steps_to(notices[id]) <= limit
+        }
+        least = plans.least(most)
+        if least is not None:
+            return (limit, *least)
+    return None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    hosts=st.integers(2, 6),
+    notices=st.lists(st.sampled_from([0, 1, 600, 1000, 86_400, 30 * 86_400]), min_size=1),
+    most=st.integers(1, 2),
+)
+def test_no_tenant_with_a_longer_notice_moves_where_a_shorter_one_does(seed, hosts, notices, most):
+    held = busy(seed)
+    if isinstance(POLICIES["jigsaw"]().propose(held, Request("", hosts)), Allocation):
+        return
+    given = [Consent(Movable.RESTART, float(notice)) for notice in notices]
+    tenants = crowd(held, given, {})
+    movable = {record.id: record for record in map(tenants.allocation, held.allocations)}
+    planner = planner_of(tenants)
+    request = Request("new", hosts)
+    plan = planner.plan_early("f", POLICIES["jigsaw"](), request, Permission(most), movable)
+    by_id = {id: record.consent.notice for id, record in movable.items()}
+    best = earliest(held, hosts, most, by_id) if by_id else None
+    if best is None:
+        assert isinstance(plan, NoFit)
+        return
+    assert not isinstance(plan, NoFit)
+    longest = max(steps_to(move.record.consent.notice) for move in plan.moves)
+    assert (longest, plan.new_hosts, len(plan.moves)) == best
+    after = held.copy()
+    for move in plan.moves:
+        after.release(move.new.id)
+        after.claim(move.new)
+    after.claim(plan.placement)
+    assert not isolation_violations(SMALL, list(after.everybody()))
+
+
+def test_a_plan_that_somebody_asks_for_heeds_cost_alone(full):
+    """``make-room`` keeps its order: the fewest new hosts, then the fewest tenants."""
+    slow, soon = Consent(Movable.RESTART, 30 * 86_400.0), Consent(Movable.RESTART)
+    large, policy = Ledger(SMALL), POLICIES["jigsaw"]()
+    sizes = {"t1": 2, "t2": 2, "t3": 2, "gone1": 1, "gone2": 1, "gone3": 1, "t0": 1}
+    for id, size in sizes.items():  # t0 is alone on its leaf, so that it could go for one new host
+        admit(policy, large, Request(id, size))
+    for number in (1, 2, 3):
+        large.release(f"gone{number}")
+    tenants = crowd(large, [soon, soon, soon, slow], {})
+    movable = {record.id: record for record in map(tenants.allocation, large.allocations)}
+    planner = planner_of(tenants)
+    asked = planner.plan("f", policy, WIDE, NO_LIMIT)
+    early = planner.plan_early("f", policy, WIDE, NO_LIMIT, movable)
+    assert not isinstance(asked, NoFit)
+    assert not isinstance(early, NoFit)
+    assert ([move.record.id for move in asked.moves], asked.new_hosts) == (["t0"], 1)
+    assert (early.moves[0].record.id != "t0", early.new_hosts) == (True, 2)

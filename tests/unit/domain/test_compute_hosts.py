@@ -51,13 +51,14 @@ def test_a_problem_withholds_a_host_after_the_hold_down_and_while_it_lasts(view,
     seen = views(n1=view)
     if view is None:
         del seen["n1"]
-    early = after((0.0, seen), (99.0, seen))
+    first = (-60.0, views())
+    early = after(first, (0.0, seen), (99.0, seen))
     assert early.withheld() == {}
-    assert early.problem("n1") == why
-    assert after((0.0, seen), (100.0, seen)).withheld() == {"n1": (0.0, why)}
-    back = after((0.0, seen), (100.0, seen), (101.0, views()))
-    assert (back.withheld(), back.problem("n1")) == ({}, None)
-    short = after((0.0, seen), (50.0, views()), (100.0, seen), (150.0, seen))
+    assert early.troubles["n1"].problem == why
+    assert after(first, (0.0, seen), (100.0, seen)).withheld() == {"n1": (0.0, why)}
+    back = after(first, (0.0, seen), (100.0, seen), (101.0, views()))
+    assert (back.withheld(), back.troubles) == ({}, {})
+    short = after(first, (0.0, seen), (50.0, views()), (100.0, seen), (150.0, seen))
     assert short.withheld() == {}, "it was well in between"
 
 
@@ -71,7 +72,47 @@ def test_an_outage_withholds_nobody_and_is_one_alarm():
     assert memory.withheld().keys() == {"n0"}, "it was withheld before"
     assert memory.alarm is not None
     assert memory.alarm.startswith("6 of 10 hosts are down or unknown in Nova")
-    assert judge(memory, NAMES, views(), 901.0, RULES) == HostMemory()
+    assert judge(memory, NAMES, views(), 901.0, RULES) == HostMemory(strange=frozenset())
+
+
+def test_hosts_that_were_never_known_are_no_outage():
+    """They are withheld at once, and the alarm names the first pair that nearly matches."""
+    near = {"n3": "N-3", "n2": "N-2"}
+    memory = judge(HostMemory(), NAMES, {"n0": HostView()}, 0.0, RULES, near=near)
+    assert memory.withheld().keys() == {*NAMES[1:]}
+    assert memory.withheld()["n2"] == (0.0, "unknown in Nova; 'N-2' nearly matches")
+    assert {c: len(n) for c, n in memory.withheld_by_cause().items() if n} == {Cause.UNKNOWN: 9}
+    assert memory.alarm == (
+        "9 of 10 hosts have been unknown in Nova since their import, so no new owner gets them; "
+        "host 'n2' nearly matches 'N-2' there"
+    )
+    later = judge(memory, NAMES, views(), 60.0, RULES)
+    assert (later.withheld(), later.alarm) == ({}, None)
+    away = judge(later, NAMES, {"n0": HostView()}, 120.0, RULES)
+    assert away.withheld() == {}, "they were known: that is an outage"
+    assert away.alarm is not None
+    assert "so none of them is withheld" in away.alarm
+
+
+def test_a_few_that_were_never_known_are_withheld_without_an_alarm():
+    seen = views()
+    del seen["n1"], seen["n2"]
+    memory = after((0.0, seen))
+    assert memory.withheld().keys() == {"n1", "n2"}
+    assert memory.alarm is None
+
+
+def test_other_names_are_remembered_while_their_hosts_are_away():
+    memory = after((0.0, views(n1=HostView(name="N1"))), (60.0, {"n0": HostView()}))
+    assert [memory.name(host) for host in ("n0", "n1", "n2")] == ["n0", "N1", "n2"]
+    assert HostMemory().name("n0") == "", "nobody has looked"
+
+
+def test_hosts_that_an_older_release_called_unknown_were_never_known():
+    document = memory_document(after((0.0, views()), (60.0, {"n0": HostView()})))
+    del document["strange"], document["names"]
+    memory = judge(memory_from(document), NAMES, {"n0": HostView()}, 70.0, RULES)
+    assert memory.withheld().keys() == {*NAMES[1:]}
 
 
 def test_nodes_are_told_in_terms_of_ironic():
@@ -89,7 +130,7 @@ def test_nodes_are_told_in_terms_of_ironic():
     assert causes == {Cause.UNFIT: ["n0"], Cause.MISSING: ["n1"], Cause.QUARANTINED: ["n2"]}
     memory = after((0.0, {}), rules=rules)
     assert memory.alarm is not None
-    assert memory.alarm.startswith("10 of 10 hosts are down or unknown in Ironic")
+    assert memory.alarm.startswith("10 of 10 hosts have been unknown in Ironic")
 
 
 def test_disabled_hosts_are_no_outage():
@@ -120,11 +161,12 @@ def test_a_server_that_vanishes_while_compute_is_down_puts_its_host_in_quarantin
 def test_a_host_that_its_owner_leaves_while_compute_is_down_is_in_quarantine(unseen):
     """A server that came and was deleted between two looks may still run there."""
     seen = {name: view for name, view in views(n1=unseen).items() if view}
-    memory = judge(HostMemory(), NAMES, seen, 0.0, RULES, left=["n1", "n2"])
+    before = after((-60.0, views()))
+    memory = judge(before, NAMES, seen, 0.0, RULES, left=["n1", "n2"])
     why = "quarantined: its owner left while nova-compute was not up"
     assert memory.withheld() == {"n1": (0.0, why)}
     assert judge(memory, NAMES, views(), 1e6, RULES).withheld() == {"n1": (0.0, why)}
-    assert judge(HostMemory(), NAMES, seen, 0.0, RULES).withheld() == {}
+    assert judge(before, NAMES, seen, 0.0, RULES).withheld() == {}
 
 
 def test_a_server_that_goes_while_compute_is_up_proves_its_host_empty():

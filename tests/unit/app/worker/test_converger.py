@@ -2,6 +2,7 @@
 
 """The converger: order of steps, failed steps, and repetition of every step."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -121,7 +122,7 @@ def test_the_history_and_the_fabric_say_where_the_time_went(store, monkeypatch):
     world.switches.spent = {Span.RENDER: 2.0, Span.RELOAD: 1.0}
     hand_over, applied = world.compute.hand_over, world.switches.applied
 
-    def slow_hand_over(handover: Handover) -> None:
+    def slow_hand_over(handover: Handover, ready: Collection[str] = ()) -> None:
         ticks[0] += 4.0
         hand_over(handover)
 
@@ -682,7 +683,7 @@ def poisoned(world: World, id: str) -> None:
     """Handing over this allocation raises an unexpected error; the others succeed."""
     hand_over = world.compute.hand_over
 
-    def poison(handover: Handover) -> None:
+    def poison(handover: Handover, ready: Collection[str] = ()) -> None:
         if handover.allocation_id == id:
             raise ZeroDivisionError("a bug")
         hand_over(handover)

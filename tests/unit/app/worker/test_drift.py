@@ -3,7 +3,7 @@
 """The next check finds drift, reports it once, and repairs it where repair is switched on."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -404,7 +404,7 @@ def test_what_is_logged_of_an_allocation_is_for_whoever_asked(store):
     seen: list[tuple[str, object]] = []
     noted = world.compute.hand_over
 
-    def hand_over(handover: Handover) -> None:
+    def hand_over(handover: Handover, ready: Collection[str] = ()) -> None:
         current = context.get_current()
         seen.append((handover.allocation_id, current and current.request_id))
         noted(handover)

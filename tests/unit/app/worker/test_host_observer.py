@@ -204,6 +204,22 @@ def test_an_allocation_waits_for_a_host_with_a_problem_and_is_then_placed_anew(w
     assert history[-1].endswith("waits for other hosts")
 
 
+def test_a_host_that_goes_after_the_last_look_is_not_handed_over(world):
+    """It is looked at when it is to be handed over, so no look has to see that it is back."""
+    world.allocate("b", 2, 3, project="red")
+    show(world, node_2=ComputeHost(enabled=False, reason="memory"))
+    world.converger.run_once()
+    assert world.state("b") is State.ALLOCATING
+    assert world.error("b") == (
+        "hosts cannot be handed over now: node-2 is disabled in Nova: memory"
+    )
+    assert "b" not in world.compute.aggregates
+    show(world)
+    world.later(30)
+    world.converger.run_once()
+    assert (world.state("b"), world.error("b")) == (State.ACTIVE, "")
+
+
 def test_an_allocation_that_is_active_keeps_a_host_that_goes_down(world):
     show(world, node_0=ComputeHost(up=False))
     for _ in range(4):

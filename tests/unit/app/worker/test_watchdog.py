@@ -74,7 +74,7 @@ def test_who_was_given_up_does_nothing_more_and_begins_anew(site):
     one = site.worker("one", patience=PATIENCE)
     hand_over = site.compute.hand_over
 
-    def hang(handover) -> None:
+    def hang(handover, ready=()) -> None:
         site.later(PATIENCE + 1)
         one.renew()
         one.watchdog.beat()  # as before each call to Nova
@@ -136,7 +136,7 @@ def test_what_a_worker_waits_for_is_recorded_until_it_moves(site):
     one, told = site.worker("one", patience=PATIENCE), []
     hand_over = site.compute.hand_over
 
-    def slow(handover) -> None:
+    def slow(handover, ready=()) -> None:
         one.watchdog.beat("list hypervisors")
         for _ in range(2):
             site.later(4)
@@ -195,7 +195,7 @@ def test_a_worker_that_waits_for_nova_for_ever_is_followed_by_another_one(site):
     """With real threads; the lease alone would not expire during the test."""
     hanging, hangs, released = FakeCompute(), threading.Event(), threading.Event()
 
-    def hang(handover) -> None:
+    def hang(handover, ready=()) -> None:
         hangs.set()
         assert released.wait(LONG)
 

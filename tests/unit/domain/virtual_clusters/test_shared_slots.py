@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from random import Random
 
@@ -19,6 +20,7 @@ from laas_service.domain.allocation import (
     SlotDemand,
     Slots,
 )
+from laas_service.domain.budget import UNBOUNDED, RequestBudget
 from laas_service.domain.errors import Conflict, DoubleClaim, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.routing.fabric_tables import forwarding_tables
@@ -142,15 +144,15 @@ def test_traffic_that_takes_other_links_after_a_fault_counts():
     assert {host // 2 for host in held.counts} == {0, 1}
     for leaf in (0, 1):
         ledger.fail_link(LeafLink(0, leaf, 0))
-    with SharedSlots()._site(inner) as site:
-        [cluster] = site.clusters.values()
-        needed = site.promised(cluster.cluster, cluster.embedding)
-        left = {int(link) for link in needed.links} - {0, 1}
-        given = dict(zip(cluster.promised.links, cluster.promised.amounts[0], strict=True))
-        assert left <= given.keys()
-        least = zip(needed.links, needed.amounts[0], strict=True)
-        assert all(given[link] >= amount for link, amount in least if link in left)
-        assert sum(given.values()) > sum(promise.certain for promise in held.promised)
+    site = SharedSlots().trial(inner)
+    [cluster] = site.clusters.values()
+    needed = site.promised(cluster.cluster, cluster.embedding)
+    left = {int(link) for link in needed.links} - {0, 1}
+    given = dict(zip(cluster.promised.links, cluster.promised.amounts[0], strict=True))
+    assert left <= given.keys()
+    least = zip(needed.links, needed.amounts[0], strict=True)
+    assert all(given[link] >= amount for link, amount in least if link in left)
+    assert sum(given.values()) > sum(promise.certain for promise in held.promised)
 
 
 def test_a_drained_host_gets_no_virtual_machine_and_keeps_those_it_has():
@@ -194,3 +196,76 @@ def test_the_ledger_refuses_what_is_of_the_other_class():
         ledger.release("part")
     with pytest.raises(NotFound):
         SharedSlots().propose(ledger, Request("b", 1, slots=SlotDemand(1, 1.0)))
+
+
+class _Held(RequestBudget):
+    """A budget whose search stands still at its first step until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__(UNBOUNDED)
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def spend(self, cost: int) -> bool:
+        self.begun.set()
+        assert self.may_go_on.wait(PATIENCE)
+        return super().spend(cost)
+
+
+PATIENCE = 60
+"""Seconds after which a test gives up; nothing takes so long."""
+
+
+@pytest.mark.parametrize("slow", [SlotDemand(5, 0.5), SlotDemand(3, (0.3, 0.4, 0.5))])
+def test_nobody_waits_for_anothers_question(slow):
+    """A question is answered while another one about the same hosts has not ended."""
+    inner, policy, held = sharing(SlotDemand(5, 0.1)).ledger("part"), SharedSlots(), _Held()
+    small, answers = Request("small", 1, slots=SlotDemand(1, 0.1)), []
+
+    def ask(request: Request) -> None:
+        answers.append(policy.propose(inner, request))
+
+    first = threading.Thread(target=ask, args=(Request("slow", 1, slots=slow, budget=held),))
+    second = threading.Thread(target=ask, args=(small,))
+    first.start()
+    assert held.begun.wait(PATIENCE)
+    second.start()
+    second.join(PATIENCE / 6)
+    before = list(answers)
+    held.may_go_on.set()
+    for thread in (first, second):
+        thread.join(PATIENCE)
+    assert before == [SharedSlots().propose(inner, small)]
+    assert len(answers) == 2
+
+
+DEMANDS = [SlotDemand(17, 0.05), SlotDemand(6, tuple(0.1 + 0.01 * n for n in range(6)), 0.2)]
+
+
+@pytest.mark.parametrize("demand", DEMANDS)
+def test_every_search_ends_at_the_budget_of_the_request(demand):
+    """With so little that a search is cut anywhere, answers are honest: a place, or cut off."""
+    ledger, policy = sharing(SlotDemand(5, 0.1), SlotDemand(2, 0.4)), SharedSlots()
+    inner = ledger.ledger("part")
+    whole = RequestBudget(UNBOUNDED)
+    fits = policy.propose(inner, Request("x", 1, slots=demand, budget=whole))
+    assert isinstance(fits, Allocation)
+    most = policy.largest(inner, demand)
+    present = inner.allocations["a"]
+    for work in (1, 300, 700, 1500, 3000, 6000, 20_000):
+        budget = RequestBudget(work)
+        answer = policy.propose(inner, Request("x", 1, slots=demand, budget=budget))
+        assert isinstance(answer, Allocation) or (answer.cut_off and budget.cut)
+        assert work > 1 or isinstance(answer, NoFit)
+        if isinstance(answer, NoFit):
+            assert answer.reason is Refusal.BUDGET
+        budget.renew()
+        found = policy.largest(inner, demand, budget)
+        assert found == most or (found < most and budget.cut)
+        budget.renew()
+        assert policy.fits(inner, demand, budget) or budget.cut
+        budget.renew()
+        assert policy.tenants(inner, demand, 0.1, 3, budget) == 3 or budget.cut or demand.slots > 6
+        budget.renew()
+        changed = policy.change(inner, present, SlotDemand(9, 0.05), budget)
+        assert isinstance(changed, Allocation) or changed.cut_off
+        assert budget.left >= 0

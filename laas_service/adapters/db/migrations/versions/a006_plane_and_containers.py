@@ -24,7 +24,7 @@ def upgrade() -> None:
     steps.create_index("ix_allocation_parent", "allocation", ["parent"])
     for name, what in CLAIMS:
         if steps.has_table(name) and not steps.has_column(name, "scope"):
-            _set_aside(name)
+            _set_aside(name, f"fabric, {what}")
         _with_scope(name, what)
         _bring_back(name, f"fabric, {what}, allocation", scope="''")
 
@@ -32,7 +32,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for name, what in CLAIMS:
         op.execute(f"DELETE FROM {name} WHERE parent IS NOT NULL")  # noqa: S608
-        _set_aside(name)
+        _set_aside(name, f"fabric, scope, {what}")
         _without_scope(name, what)
         _bring_back(name, f"fabric, {what}, allocation")
     op.drop_index("ix_allocation_parent", "allocation")
@@ -41,16 +41,18 @@ def downgrade() -> None:
     op.drop_column("fabric", "shared_plane")
 
 
-def _set_aside(name: str) -> None:
+def _set_aside(name: str, key: str) -> None:
     """Copy a table to ``<name>_old`` and drop it, so that it can be made with another key.
 
-    Not every database can change the primary key of an existing table. As long as the table
-    exists, its rows are valid, and any ``<name>_old`` is left from an interrupted migration.
+    MariaDB gives the copy the primary ``key``, as it may demand one of every table. Not every
+    database can change the primary key of an existing table. As long as the table exists, its rows
+    are valid, and any ``<name>_old`` is left from an interrupted migration.
     """
     if op.get_bind().dialect.name == "postgresql":
         op.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
     steps.drop_table(f"{name}_old")
-    op.execute(f"CREATE TABLE {name}_old AS SELECT * FROM {name}")  # noqa: S608
+    keyed = f" (PRIMARY KEY ({key}))" if op.get_bind().dialect.name in ("mysql", "mariadb") else ""
+    op.execute(f"CREATE TABLE {name}_old{keyed} AS SELECT * FROM {name}")  # noqa: S608
     op.drop_table(name)
 
 

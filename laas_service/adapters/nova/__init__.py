@@ -16,31 +16,31 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
-from urllib.parse import quote
+from typing import ClassVar
 
 from keystoneauth1 import exceptions as keystone_errors
 from keystoneauth1 import loading
-from keystoneauth1.adapter import Adapter
 from novaclient import client as nova_client
-from novaclient import exceptions as nova_errors
 from oslo_config import cfg
 
 from laas_service.adapters import ironic_nodes, slot_moves
 from laas_service.adapters.ironic_nodes import Node, Nodes
-from laas_service.adapters.openstack_calls import Calls
-from laas_service.adapters.placement_slots import SLOTS, PlacementSlots, class_of
-from laas_service.adapters.server_moves import (
-    EVACUATION,
-    ComputeService,
-    Migration,
-    Server,
-    advance,
+from laas_service.adapters.nova.cloud import (
+    CANDIDATES,
+    HINTS_VERSION,
+    NODE,
+    NOVA_VERSION,
+    OWNER,
+    Aggregate,
+    Cloud,
+    Hypervisor,
 )
+from laas_service.adapters.nova.names import HostNames, read_pairs
+from laas_service.adapters.placement_slots import SLOTS, class_of
+from laas_service.adapters.server_moves import advance
 from laas_service.app.ports.compute import (
+    KEPT,
     ComputeHost,
     Handover,
     MoveProgress,
@@ -50,6 +50,7 @@ from laas_service.app.ports.compute import (
     ServerMoves,
     SlotMoves,
 )
+from laas_service.domain.compute_hosts import UNKNOWN, HostView
 from laas_service.domain.errors import (
     Conflict,
     Forbidden,
@@ -63,29 +64,11 @@ from laas_service.domain.wording import listed
 
 LOG = logging.getLogger(__name__)
 
-NOVA_VERSION = "2.87"
-"""Last version before 2.88, which makes the list of hypervisors query every compute host."""
-
-HINTS_VERSION = "2.100"
-"""First version that shows the scheduler hints of a server (Nova 31)."""
-
 SOUND_VERSION = (2, 104)
 """The newest version of Nova 34, all of whose releases have the fix of CVE-2026-46448."""
 
 FORGED_HINT = "_nova_check_type"
 """The hint by which a create passed for a rebuild before that fix; Nova stores it."""
-
-PLACEMENT_VERSION = "1.28"
-"""First version that shows the project of a consumer, and the generation of a provider."""
-
-CANDIDATES_VERSION = "1.36"
-"""The version with which the scheduler asks placement for candidates."""
-
-CANDIDATES = 1000
-"""Most candidates that the scheduler asks for ([scheduler] max_placement_results)."""
-
-OWNER = "filter_tenant_id"
-"""The key that every mechanism of every Nova release reads; longer keys add projects."""
 
 ALLOCATION = "laas:allocation"
 """Key with the allocation of an aggregate; ``nova_filters.laas`` reads it."""
@@ -93,25 +76,10 @@ ALLOCATION = "laas:allocation"
 POOL = "laas:pool"
 """Key of the pool: ``nova_filters.laas`` lets no other aggregate open its hosts."""
 
-NODE = "laas:node:"
-"""Prefix of the keys of an aggregate's Ironic nodes: the UUID follows, and the value is the host.
-
-``nova_filters.laas`` reads them. Nova itself knows no nodes in aggregates."""
-
 DRAINED = "laas:drained"
 """Key of an aggregate whose hosts ``nova_filters.laas`` closes to all projects."""
 
 CLOSING = {DRAINED: "true"}
-
-IRONIC = "ironic"
-"""The type of hypervisor of Ironic's nodes in Nova."""
-
-LIST_HYPERVISORS = "os_compute_api:os-hypervisors:list-detail"
-
-MEMBERSHIP = "placement:resource_providers:aggregates:list and :update"
-
-TRIES = 5
-"""How often a membership is written; nova-compute changes the provider's generation meanwhile."""
 
 PART = 200
 """Hosts in an aggregate of the pool; Nova's time for a change of it grows with them."""
@@ -137,496 +105,12 @@ MEMORY = "MEMORY_MB"
 FEW = 100
 """Up to so many hypervisors, all are listed where some are asked for."""
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Aggregate:
-    """``hosts`` are its compute hosts and those of its ``nodes``: hosts by UUID of their node."""
-
-    id: int
-    uuid: str
-    name: str
-    hosts: frozenset[str]
-    metadata: Mapping[str, str]
-    nodes: Mapping[str, str]
-
-    def isolates_as(self, desired: Mapping[str, str]) -> bool:
-        """Whether the keys are as desired, and no other key admits projects."""
-        return not self.corrections(desired)
-
-    @property
-    def admitted(self) -> str:
-        """The projects that the keys admit, by commas; one, unless somebody added some."""
-        keys = sorted(key for key in self.metadata if key.startswith(OWNER))
-        return ",".join(self.metadata[key] for key in keys)
-
-    def corrections(self, desired: Mapping[str, str]) -> dict[str, str | None]:
-        """The keys to set (None: delete) so that the aggregate isolates as desired."""
-        owners = (key for key in self.metadata if key.startswith(OWNER))
-        stray = {key: None for key in owners if key not in desired}
-        return stray | {k: v for k, v in desired.items() if self.metadata.get(k) != v}
-
-
-@dataclass(frozen=True, slots=True)
-class _Hypervisor:
-    """A compute host: the resource providers of its nodes, its state, and its servers' ids.
-
-    ``node`` is the name of its first node. ``bare`` is the node in Ironic, if the host is one.
-    """
-
-    providers: tuple[str, ...]
-    node: str
-    up: bool
-    enabled: bool
-    reason: str
-    servers: frozenset[str]
-    bare: Node | None = None
-
-
-class Cloud(Calls):
-    """Calls to Nova and placement; errors as in ``Calls``.
-
-    Writes return the aggregate as Nova has it afterwards, or the text of Nova's refusal (400, 404,
-    409); the caller then re-reads the state.
-    """
-
-    service: ClassVar[str] = "Nova"
-    grant: ClassVar[str] = "a role with"
-
-    def __init__(
-        self, nova: Any, placement: Adapter, beat: Callable[[str], None] = lambda action: None
-    ) -> None:
-        super().__init__(beat)
-        self._nova = nova
-        self._placement = placement
-        self.slots = PlacementSlots(placement, beat)
-
-    def _status(self, error: Exception) -> int | None:
-        if isinstance(error, nova_errors.ClientException):
-            return int(error.code)
-        return super()._status(error)
-
-    def aggregates(self) -> dict[str, _Aggregate]:
-        """All aggregates of the cloud by name."""
-
-        def read() -> dict[str, _Aggregate]:
-            aggregates = [_aggregate(item.to_dict()) for item in self._nova.aggregates.list()]
-            return {aggregate.name: aggregate for aggregate in aggregates}
-
-        return self._read("list aggregates", "os_compute_api:os-aggregates:index", read)
-
-    def create(self, name: str) -> "_Aggregate | str":
-        """Create an aggregate outside availability zones, in which Nova refuses busy hosts."""
-        return self._write(
-            f"create aggregate {name}",
-            "os_compute_api:os-aggregates:create",
-            lambda: self._nova.aggregates.create(name, None),
-            lambda made: _aggregate(made.to_dict() | {"hosts": [], "metadata": {}}),
-        )
-
-    def set_metadata(
-        self, aggregate: _Aggregate, metadata: Mapping[str, str | None]
-    ) -> "_Aggregate | str":
-        """Merge keys into the metadata; None deletes a key."""
-        return self._write(
-            f"set metadata of aggregate {aggregate.name}",
-            "os_compute_api:os-aggregates:set_metadata",
-            lambda: self._nova.aggregates.set_metadata(aggregate.id, dict(metadata)),
-            _answered,
-        )
-
-    def add_host(self, aggregate: _Aggregate, host: str) -> "_Aggregate | str":
-        return self._write(
-            f"add host {host} to aggregate {aggregate.name}",
-            "os_compute_api:os-aggregates:add_host",
-            lambda: self._nova.aggregates.add_host(aggregate.id, host),
-            _answered,
-        )
-
-    def remove_host(self, aggregate: _Aggregate, host: str) -> "_Aggregate | str":
-        return self._write(
-            f"remove host {host} from aggregate {aggregate.name}",
-            "os_compute_api:os-aggregates:remove_host",
-            lambda: self._nova.aggregates.remove_host(aggregate.id, host),
-            _answered,
-        )
-
-    def delete(self, aggregate: _Aggregate) -> str | None:
-        return self._write(
-            f"delete aggregate {aggregate.name}",
-            "os_compute_api:os-aggregates:delete",
-            lambda: self._nova.aggregates.delete(aggregate.id),
-            lambda _: None,
-        )
-
-    def hypervisors(self) -> dict[str, _Hypervisor]:
-        """All compute hosts by name, each with its resource providers, state and servers."""
-        return self._read(
-            "list hypervisors", LIST_HYPERVISORS, lambda: _by_host(self._all("&with_servers=true"))
-        )
-
-    def hypervisors_and_nodes(self) -> tuple[dict[str, _Hypervisor], dict[str, _Hypervisor]]:
-        """The compute hosts by name, with their servers, and Ironic's nodes by UUID, without.
-
-        Nova would list for each node the servers of all nodes of its nova-compute.
-        """
-
-        everything = self._read("list hypervisors", LIST_HYPERVISORS, self._all)
-        hosts: list[dict[str, Any]] = []
-        for first, last in _runs(everything):
-            hosts += self._read(
-                f"list hypervisors {first + 1} to {last}",
-                LIST_HYPERVISORS,
-                partial(self._part, everything[first - 1]["id"] if first else None, last - first),
-            )
-        hosts = [host for host in hosts if host["hypervisor_type"] != IRONIC]
-        return _by_host(hosts), _by_node(everything)
-
-    def hypervisors_named(self, part: str) -> dict[str, _Hypervisor]:
-        """The compute hosts that have a node whose name contains ``part``, without other nodes."""
-
-        def read() -> dict[str, _Hypervisor]:
-            try:
-                pattern = f"&hypervisor_hostname_pattern={quote(part)}"
-                return _by_host(self._hypervisors(f"&with_servers=true{pattern}"))
-            except nova_errors.NotFound:
-                return {}
-
-        return self._read(f"list hypervisors like {part}", LIST_HYPERVISORS, read)
-
-    def _all(self, query: str = "") -> list[dict[str, Any]]:
-        """All pages."""
-        nodes: list[dict[str, Any]] = []
-        while page := self._hypervisors(f"{query}&marker={nodes[-1]['id']}" if nodes else query):
-            nodes += page
-        return nodes
-
-    def _part(self, after: str | None, number: int) -> list[dict[str, Any]]:
-        """So many hypervisors after this one, with their servers."""
-        found: list[dict[str, Any]] = []
-        while len(found) < number:
-            marker = found[-1]["id"] if found else after
-            query = f"&with_servers=true&limit={number - len(found)}"
-            page = self._hypervisors(f"{query}&marker={marker}" if marker else query)
-            if not page:
-                break
-            found += page
-        return found
-
-    def _hypervisors(self, query: str) -> list[dict[str, Any]]:
-        """One page; novaclient lists servers only with a pattern, which does not page."""
-        path = f"/os-hypervisors/detail?{query.removeprefix('&')}"
-        return list(self._nova.client.get(path)[1]["hypervisors"])
-
-    def servers_on(self, host: str) -> dict[str, Server]:
-        """The servers that Nova has on a compute host, by id."""
-        search = {"all_tenants": 1, "host": host}
-        return self._read(
-            f"list the servers of all projects on host {host}",
-            "os_compute_api:servers:detail:get_all_tenants and "
-            "os_compute_api:servers:allow_all_filters",
-            lambda: {
-                str(server.id): _server(server.to_dict())
-                for server in self._nova.servers.list(search_opts=search, limit=-1)
-            },
-        )
-
-    def compute_service(self, host: str) -> ComputeService:
-        """The compute service of a host; down if Nova does not know it."""
-
-        def read() -> ComputeService:
-            found = self._nova.services.list(host=host, binary="nova-compute")
-            services = [service.to_dict() for service in found]
-            return ComputeService(
-                any(service["state"] == "up" for service in services),
-                any(service["forced_down"] for service in services),
-            )
-
-        action = f"read the compute service of host {host}"
-        return self._read(action, "os_compute_api:os-services:list (an administrator's)", read)
-
-    def evacuated_from(self, host: str) -> set[str]:
-        """The servers whose evacuation from a host is done, and whose room it has not given back.
-
-        Nova calls these migrations done until the compute service of the host starts again.
-        """
-        listing = self._nova.migrations.list
-        return self._read(
-            f"list the servers that were evacuated from host {host}",
-            "os_compute_api:os-migrations:index, index:all_projects and index:host",
-            lambda: {
-                str(migration.to_dict()["instance_uuid"])
-                for migration in listing(
-                    source_compute=host, migration_type=EVACUATION, status="done"
-                )
-            },
-        )
-
-    def migrations(self, server: str) -> list[Migration]:
-        """The last two migrations and resizes of a server, the newest first."""
-        return self._read(
-            f"list the migrations of server {server}",
-            "os_compute_api:os-migrations:index, index:all_projects and index:host",
-            lambda: [
-                _migration(item.to_dict())
-                for item in self._nova.migrations.list(instance_uuid=server, limit=2)
-            ],
-        )
-
-    def migrate(self, server: str, host: str, *, live: bool) -> str | None:
-        """Ask for a migration to a host; only an administrator may, for all of these."""
-        servers = self._nova.servers
-        if live:
-            rule, call = "migrate_live:host", lambda: servers.live_migrate(server, host, "auto")
-        else:
-            rule, call = "migrate:host", lambda: servers.migrate(server, host=host)
-        return self._write(
-            f"migrate server {server} to host {host}",
-            f"os_compute_api:os-migrate-server:{rule} for all projects (an administrator's)",
-            call,
-            lambda _: None,
-        )
-
-    def evacuate(self, server: str, host: str) -> str | None:
-        """Ask for a server of a dead host to be made anew on another one."""
-        return self._write(
-            f"evacuate server {server} to host {host}",
-            "os_compute_api:os-evacuate for all projects (an administrator's)",
-            lambda: self._nova.servers.evacuate(server, host),
-            lambda _: None,
-        )
-
-    def confirm(self, server: str) -> str | None:
-        """Confirm that a migrated server stays where it is now."""
-        return self._write(
-            f"confirm the migration of server {server}",
-            "os_compute_api:servers:confirm_resize for all projects (an administrator's)",
-            lambda: self._nova.servers.confirm_resize(server),
-            lambda _: None,
-        )
-
-    def revert(self, server: str) -> str | None:
-        """Send a migrated server that is not confirmed back to where it was."""
-        return self._write(
-            f"revert the migration of server {server}",
-            "os_compute_api:servers:revert_resize for all projects (an administrator's)",
-            lambda: self._nova.servers.revert_resize(server),
-            lambda _: None,
-        )
-
-    def members(self, aggregate: _Aggregate) -> set[str]:
-        """The providers in the aggregate according to placement."""
-        rule = "placement:resource_providers:list"
-        path = f"/resource_providers?member_of={aggregate.uuid}"
-        return self._get(
-            path, rule, lambda answer: {str(item["uuid"]) for item in answer["resource_providers"]}
-        )
-
-    def set_member(self, aggregate: _Aggregate, provider: str, *, member: bool) -> str | None:
-        """Put a provider into an aggregate in placement, or out of it; why that is refused.
-
-        A provider that placement does not have is in none. The provider's other aggregates stay.
-        """
-        path = f"/resource_providers/{provider}/aggregates"
-        refusal = None
-        for _ in range(TRIES):
-            document = self.memberships(provider)
-            if document is None:
-                return "placement has no such provider" if member else None
-            aggregates = set(document["aggregates"])
-            if (aggregate.uuid in aggregates) is member:
-                return None
-            aggregates ^= {aggregate.uuid}
-            refusal = self._put(path, {**document, "aggregates": sorted(aggregates)})
-            if refusal is None:
-                return None
-        return refusal
-
-    def memberships(self, provider: str) -> dict[str, Any] | None:
-        """Placement's document of a provider's aggregates; None if it has no such provider."""
-        path = f"/resource_providers/{provider}/aggregates"
-
-        def read() -> dict[str, Any] | None:
-            try:
-                answer = self._placement.get(path, microversion=PLACEMENT_VERSION)
-                return dict(answer.json())
-            except keystone_errors.NotFound:
-                return None
-
-        return self._read(f"read {path} of placement", MEMBERSHIP, read)
-
-    def _put(self, path: str, document: Mapping[str, Any]) -> str | None:
-        return self._write(
-            f"write {path} of placement",
-            MEMBERSHIP,
-            lambda: self._placement.put(path, json=document, microversion=PLACEMENT_VERSION),
-            lambda _: None,
-        )
-
-    def candidates(self, aggregates: str) -> tuple[set[str], int]:
-        """The providers that placement offers to the scheduler, and the bytes of the request.
-
-        ``aggregates`` restricts them as ``member_of`` of placement does.
-        """
-        path = (
-            f"/allocation_candidates?limit={CANDIDATES}&member_of={quote(aggregates, safe='')}"
-            "&resources=MEMORY_MB%3A1%2CVCPU%3A1&root_required=%21COMPUTE_STATUS_DISABLED"
-        )
-
-        def read() -> set[str]:
-            answer = self._placement.get(path, microversion=CANDIDATES_VERSION)
-            return set(answer.json()["provider_summaries"])
-
-        action = f"ask placement for candidates with a request of {len(path):,} bytes"
-        return self._read(action, "placement:allocation_candidates:list", read), len(path)
-
-    def empty_members(self, aggregate: _Aggregate, resource: str) -> set[str]:
-        """Providers in the aggregate that placement shows without any consumer; not all of them.
-
-        Those without a free unit of the resource are missing, and those beyond ``CANDIDATES``.
-        """
-        path = (
-            f"/allocation_candidates?limit={CANDIDATES}&member_of={aggregate.uuid}"
-            f"&resources={resource}%3A1"
-        )
-
-        def read() -> set[str]:
-            answer = self._placement.get(path, microversion=CANDIDATES_VERSION)
-            return {
-                str(provider)
-                for provider, summary in answer.json()["provider_summaries"].items()
-                if not any(amount["used"] for amount in summary["resources"].values())
-            }
-
-        action = f"ask placement for the empty hosts of aggregate {aggregate.name}"
-        return self._read(action, "placement:allocation_candidates:list", read)
-
-    def consumers(self, provider: str) -> dict[str, str]:
-        """The consumers (servers and migrations) of a provider, with their projects."""
-        rule = "placement:resource_providers:allocations:list"
-        path = f"/resource_providers/{provider}/allocations"
-        consumers = self._get(path, rule, lambda answer: list(answer["allocations"].keys()))
-        owners = {str(consumer): self.owner(str(consumer)) for consumer in consumers}
-        return {consumer: project for consumer, project in owners.items() if project}
-
-    def server_limit(self, project: str) -> int:
-        """Number of servers that the project's quota allows; -1 is unlimited."""
-        return self._read(
-            f"read the quota of project {project}",
-            "os_compute_api:os-quota-sets:show",
-            lambda: int(self._nova.quotas.get(project).instances),
-        )
-
-    def stop(self, server: str) -> str | None:
-        """Stop a server of any project; only an administrator may."""
-        return self._write(
-            f"stop server {server}",
-            "os_compute_api:servers:stop for all projects (an administrator's)",
-            lambda: self._nova.servers.stop(server),
-            lambda _: None,
-        )
-
-    def delete_server(self, server: str) -> str | None:
-        """Delete a server of any project, now even if Nova defers deletions."""
-        return self._write(
-            f"delete server {server}",
-            "os_compute_api:os-deferred-delete:force for all projects (an administrator's)",
-            lambda: self._nova.servers.force_delete(server),
-            lambda _: None,
-        )
-
-    def start(self, server: str) -> str | None:
-        """Start a server that is stopped."""
-        return self._write(
-            f"start server {server}",
-            "os_compute_api:servers:start for all projects (an administrator's)",
-            lambda: self._nova.servers.start(server),
-            lambda _: None,
-        )
-
-    def lock(self, server: str, reason: str) -> str | None:
-        """Lock a server, so that only administrators act on it."""
-        return self._write(
-            f"lock server {server}",
-            "os_compute_api:os-lock-server:lock for all projects (an administrator's)",
-            lambda: self._nova.servers.lock(server, reason=reason),
-            lambda _: None,
-        )
-
-    def unlock(self, server: str) -> str | None:
-        """Take back the lock of a server."""
-        return self._write(
-            f"unlock server {server}",
-            "os_compute_api:os-lock-server:unlock:unlock_override (an administrator's)",
-            lambda: self._nova.servers.unlock(server),
-            lambda _: None,
-        )
-
-    def newest_version(self) -> tuple[int, int]:
-        """The newest microversion that Nova offers."""
-
-        def read() -> tuple[int, int]:
-            major, minor = self._nova.client.get("/")[1]["version"]["version"].split(".")
-            return int(major), int(minor)
-
-        return self._read("read the version document", "no right at all", read)
-
-    def hinted_servers(self, hint: str) -> list[str]:
-        """Ids of the servers of all projects that were created with a scheduler hint.
-
-        Nova shows hints from ``HINTS_VERSION`` on, which novaclient does not know.
-        """
-        client = self._nova.client
-
-        def page(marker: str) -> list[dict[str, Any]]:
-            answer = client.session.get(
-                f"/servers/detail?all_tenants=1{marker}",
-                auth=client.auth,
-                endpoint_override=client.endpoint_override,
-                endpoint_filter={
-                    "service_type": client.service_type,
-                    "service_name": client.service_name,
-                    "interface": client.interface,
-                    "region_name": client.region_name,
-                },
-                microversion=HINTS_VERSION,
-                microversion_service_type="compute",
-                headers={"Accept": "application/json"},
-            )
-            return list(answer.json()["servers"])
-
-        def read() -> list[str]:
-            servers, marker = [], ""
-            while shown := page(marker):
-                servers += [str(server["id"]) for server in shown if hint in _hints(server)]
-                marker = f"&marker={shown[-1]['id']}"
-            return servers
-
-        rule = "os_compute_api:servers:detail:get_all_tenants"
-        return self._read("list the servers of all projects", rule, read)
-
-    def owner(self, consumer: str) -> str | None:
-        """The project of a consumer; None if placement has no such consumer."""
-        return self._get(
-            f"/allocations/{consumer}",
-            "placement:allocations:list",
-            lambda answer: str(answer["project_id"]) if answer["allocations"] else None,
-        )
-
-    def _get(self, path: str, rule: str, parse: Callable[[dict[str, Any]], T]) -> T:
-        def read() -> T:
-            answer = self._placement.get(path, microversion=PLACEMENT_VERSION)
-            return parse(answer.json())
-
-        return self._read(f"read {path} of placement", rule, read)
-
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
     """All hypervisors with their servers, and when they were read (``time.monotonic``)."""
 
-    hypervisors: Mapping[str, _Hypervisor]
+    hypervisors: Mapping[str, Hypervisor]
     begun: float
 
     @property
@@ -641,7 +125,7 @@ class _Reading(threading.local):
     ``comparing``: whether the methods of the port share them.
     """
 
-    aggregates: dict[str, _Aggregate] | None = None
+    aggregates: dict[str, Aggregate] | None = None
     comparing = False
 
 
@@ -755,7 +239,7 @@ class NovaCompute:
         if unknown := set(hosts) - hypervisors.keys():
             raise NotFound("compute host", listed(sorted(unknown)))
 
-    def _settle(self, hosts: Collection[str], hypervisors: Mapping[str, _Hypervisor]) -> None:
+    def _settle(self, hosts: Collection[str], hypervisors: Mapping[str, Hypervisor]) -> None:
         """Let free nodes run the cleaning steps that they owe."""
         for host in sorted(hosts):
             seen = hypervisors[host].bare
@@ -763,7 +247,7 @@ class NovaCompute:
                 node = self.nodes.node(seen.uuid)
                 self.nodes.settle(host, node) if node else None
 
-    def _unlease(self, hosts: Collection[str], hypervisors: Mapping[str, _Hypervisor]) -> None:
+    def _unlease(self, hosts: Collection[str], hypervisors: Mapping[str, Hypervisor]) -> None:
         """Take nodes without an instance from lessees that are not their owners, if so set."""
         if not (self._clear_lessees and self.nodes):
             return
@@ -793,9 +277,20 @@ class NovaCompute:
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
         """See ``Compute.occupants``; hosts in the order of their names."""
         hypervisors = self._known(hosts, search=True)
-        return self._not_evacuated(self._occupants(hosts, hypervisors), hypervisors)
+        found = self._not_evacuated(self._occupants(hosts, hypervisors), hypervisors)
+        return self._dated(found)
 
-    def hand_over(self, handover: Handover) -> None:
+    def _dated(self, occupants: Iterable[Occupant]) -> list[Occupant]:
+        """The same occupants; servers that Nova keeps after their deletion with its time."""
+        found, deleted = [], dict[str, Mapping[str, str]]()
+        for one in occupants:
+            if one.host not in deleted:
+                bare = one.host in self._node_of
+                deleted[one.host] = {} if bare else self._cloud.deleted_on(one.host)
+            found.append(replace(one, deleted_at=deleted[one.host].get(one.consumer, "")))
+        return found
+
+    def hand_over(self, handover: Handover, ready: Collection[str] = ()) -> None:
         """See ``Compute.hand_over``. Repeating it changes nothing, but refreshes all schedulers.
 
         An existing aggregate is corrected before any check, so that it admits no wrong
@@ -820,6 +315,7 @@ class NovaCompute:
             if dirty:
                 raise HostsBusy(f"hosts cannot be taken back: {listed(dirty.values())}")
             hypervisors = self._known(hosts)
+            _check_ready(hosts.intersection(ready), hypervisors)
             if unknown := hosts - hypervisors.keys():
                 raise NotFound("compute host", listed(sorted(unknown)))
             self._check_alone(handover, hypervisors)
@@ -842,7 +338,7 @@ class NovaCompute:
                 raise
 
     def _confirm(
-        self, aggregate: _Aggregate, handover: Handover, desired: Mapping[str, str]
+        self, aggregate: Aggregate, handover: Handover, desired: Mapping[str, str]
     ) -> None:
         """Touch an aggregate that is in place; look closer at hosts that seem to have strangers."""
         written = self._set(aggregate, desired)
@@ -901,8 +397,8 @@ class NovaCompute:
     def _take_back_slots(
         self,
         handover: Handover,
-        present: _Aggregate | None,
-        hypervisors: Mapping[str, _Hypervisor],
+        present: Aggregate | None,
+        hypervisors: Mapping[str, Hypervisor],
     ) -> None:
         """Take back slots of shared hosts. The aggregate goes last: it tells that some are left."""
         hosts = {*handover.hosts, *(present.hosts if present else ())} & hypervisors.keys()
@@ -919,7 +415,8 @@ class NovaCompute:
             Occupant(host, id, handover.project_id) for host in sorted(held) for id in held[host]
         ]
         if left:
-            raise HostsBusy(f"slots cannot be taken back: {_listed_occupants(left)}")
+            text = _listed_occupants(self._dated(left))
+            raise HostsBusy(f"slots cannot be taken back: {text}")
         self._slots.drop_class(name)
         if present:
             self._join_pool(present.hosts & hypervisors.keys())
@@ -943,14 +440,14 @@ class NovaCompute:
         """See ``Compute.slot_holders``; hosts in the order of their names."""
         name = class_of(handover.allocation_id)
         hypervisors = self._known(handover.hosts)
-        return [
+        return self._dated(
             Occupant(host, consumer, handover.project_id)
             for host in sorted({*handover.hosts} & hypervisors.keys())
             for consumer in sorted(self._held_slots(host, hypervisors[host], [name]))
-        ]
+        )
 
     def _delete_all(
-        self, handover: Handover, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]
+        self, handover: Handover, hosts: Iterable[str], hypervisors: Mapping[str, Hypervisor]
     ) -> None:
         """Ask for the end of the servers that the allocation's project has on these hosts.
 
@@ -986,7 +483,7 @@ class NovaCompute:
             with_slots[id] = replace(found[id], slots=slots)
         return with_slots
 
-    def _handed_over(self, aggregates: Mapping[str, _Aggregate]) -> Mapping[str, Handover]:
+    def _handed_over(self, aggregates: Mapping[str, Aggregate]) -> Mapping[str, Handover]:
         return {
             aggregate.metadata[ALLOCATION]: Handover(
                 aggregate.metadata[ALLOCATION], aggregate.admitted, tuple(sorted(aggregate.hosts))
@@ -1037,7 +534,7 @@ class NovaCompute:
         }
 
     def _seen(
-        self, host: str, node: _Hypervisor, owners: Mapping[str, str] = MappingProxyType({})
+        self, host: str, node: Hypervisor, owners: Mapping[str, str] = MappingProxyType({})
     ) -> ComputeHost:
         """``owners`` are the projects of the hosts that belong to allocations."""
         unknown = self._projects_of(host, node.servers - self._owners.keys(), node.bare)
@@ -1045,7 +542,8 @@ class NovaCompute:
         projects = unknown | {id: self._owners[id] for id in node.servers & self._owners.keys()}
         servers = (Occupant(host, id, project) for id, project in sorted(projects.items()))
         unfit = self._unfit(host, node.bare, owners.get(host)) if node.bare else ""
-        return ComputeHost(node.up, node.enabled, node.reason, tuple(servers), unfit)
+        name = "" if node.bare else self._cloud.names.nova(host)
+        return ComputeHost(node.up, node.enabled, node.reason, tuple(servers), unfit, name)
 
     def _changed_hardware(self, host: str, node: Node) -> str:
         return "" if self.nodes is None or node.deployed else self.nodes.changed(host, node)
@@ -1064,6 +562,10 @@ class NovaCompute:
         if owner is not None or self.nodes is None:
             return ""
         return node.unfit or self.nodes.suspicion(host, node)
+
+    def nearest(self, hosts: Collection[str]) -> Mapping[str, str]:
+        """See ``Compute.nearest``."""
+        return self._cloud.names.nearest(hosts)
 
     def load(self, hosts: Collection[str]) -> ServerLoad:
         """See ``Compute.load``. One list-servers call for each host; disks of nodes stay."""
@@ -1211,7 +713,7 @@ class NovaCompute:
         shared = {SLOTS: class_of(id)} if handover.slots is not None else {}
         return {OWNER: project, ALLOCATION: id, **shared}
 
-    def _set_slots(self, handover: Handover, hypervisors: Mapping[str, _Hypervisor]) -> None:
+    def _set_slots(self, handover: Handover, hypervisors: Mapping[str, Hypervisor]) -> None:
         """Have the slots of an allocation of class ``shared`` in placement. Raises: Conflict."""
         if handover.slots is None:
             return
@@ -1222,7 +724,7 @@ class NovaCompute:
             self._slots.set_slots(provider, name, slots)
             self._slots.check(provider, name, slots)
 
-    def _close_slots(self, aggregate: _Aggregate, hosts: Collection[str]) -> None:
+    def _close_slots(self, aggregate: Aggregate, hosts: Collection[str]) -> None:
         """Let no server of an allocation of class ``shared`` start on hosts that it leaves."""
         if SLOTS not in aggregate.metadata or not hosts:
             return
@@ -1232,14 +734,14 @@ class NovaCompute:
             self._slots.set_slots(provider, aggregate.metadata[SLOTS], 0)
 
     def _held_slots(
-        self, host: str, node: _Hypervisor, classes: Iterable[str] | None = None
+        self, host: str, node: Hypervisor, classes: Iterable[str] | None = None
     ) -> set[str]:
         """The consumers with a slot on a host. Raises: Conflict, if hosts like it have no slots."""
         _check_divisible(host, node)
         return self._slots.holders(node.providers[0], classes)
 
     def _without_slots(
-        self, occupants: Iterable[Occupant], hypervisors: Mapping[str, _Hypervisor]
+        self, occupants: Iterable[Occupant], hypervisors: Mapping[str, Hypervisor]
     ) -> list[Occupant]:
         """Those occupants that hold no slot of any allocation, and are there still."""
         held: dict[str, set[str]] = {}
@@ -1258,9 +760,9 @@ class NovaCompute:
     def _check_alone(
         self,
         handover: Handover,
-        hypervisors: Mapping[str, _Hypervisor],
+        hypervisors: Mapping[str, Hypervisor],
         hosts: Collection[str] | None = None,
-        within: _Aggregate | None = None,
+        within: Aggregate | None = None,
     ) -> None:
         """Raise if other projects have servers on the hosts, or another aggregate admits them.
 
@@ -1281,7 +783,7 @@ class NovaCompute:
         if foreign := self._foreign(handover.hosts, _name(handover.allocation_id), shared=shared):
             raise Conflict(foreign)
 
-    def _check_clean(self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]) -> None:
+    def _check_clean(self, hosts: Iterable[str], hypervisors: Mapping[str, Hypervisor]) -> None:
         """Raise unless the nodes among these hosts may be handed over.
 
         Those with servers may: ``_check_alone`` found none of others.
@@ -1294,7 +796,7 @@ class NovaCompute:
         ]:
             raise HostsBusy(f"hosts cannot be handed over: {listed(unfit)}")
 
-    def _welcome(self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]) -> None:
+    def _welcome(self, hosts: Iterable[str], hypervisors: Mapping[str, Hypervisor]) -> None:
         """Forget what nodes owed when they left their last allocation; they join another one."""
         bare = (hypervisors[host].bare for host in hosts)
         for node in filter(None, bare):
@@ -1303,9 +805,9 @@ class NovaCompute:
 
     def _dirty(
         self,
-        aggregate: _Aggregate,
+        aggregate: Aggregate,
         hosts: Collection[str],
-        hypervisors: Mapping[str, _Hypervisor] = MappingProxyType({}),
+        hypervisors: Mapping[str, Hypervisor] = MappingProxyType({}),
     ) -> Mapping[str, str]:
         """By host a sentence about each node of an aggregate that may not be free, as it is now.
 
@@ -1325,17 +827,18 @@ class NovaCompute:
         self,
         handover: Handover,
         members: Collection[str],
-        hypervisors: Mapping[str, _Hypervisor],
-        within: _Aggregate | None = None,
+        hypervisors: Mapping[str, Hypervisor],
+        within: Aggregate | None = None,
     ) -> None:
         occupants = self._occupants({*members, *handover.hosts}, hypervisors, within)
         occupants = self._not_evacuated(occupants, hypervisors)
         left = [o for o in occupants if o.host in members or o.project_id == handover.project_id]
         if left:
-            raise HostsBusy(f"hosts cannot be taken back: {_listed_occupants(left)}")
+            text = _listed_occupants(self._dated(left))
+            raise HostsBusy(f"hosts cannot be taken back: {text}")
 
     def _check_written(
-        self, written: _Aggregate | None, handover: Handover, desired: Mapping[str, str]
+        self, written: Aggregate | None, handover: Handover, desired: Mapping[str, str]
     ) -> None:
         if (
             written is None
@@ -1348,14 +851,15 @@ class NovaCompute:
     def _foreign(
         self, hosts: Iterable[str], own: str | None = None, *, shared: bool = False
     ) -> str | None:
-        """A sentence that names foreign aggregates that admit projects to these hosts.
+        """A sentence that names other aggregates that admit projects to these hosts.
 
         With ``own``, the aggregates of other allocations count too, with ``shared`` only those that
-        are not of class ``shared``.
+        are not of class ``shared``. The sentence never advises to change these: they protect hosts
+        of somebody, also where their allocation is of another fabric or not recorded.
         """
         ours = set(hosts)
-        foreign = [
-            f"aggregate {aggregate.name} has {listed(sorted(both))}"
+        found = [
+            (aggregate, f"aggregate {aggregate.name} has {listed(sorted(both))}")
             for name, aggregate in sorted(self._aggregates.items())
             if name != own
             and not self._is_part(name)
@@ -1364,18 +868,25 @@ class NovaCompute:
             and any(key.startswith(OWNER) for key in aggregate.metadata)
             and (both := aggregate.hosts & ours)
         ]
-        if not foreign:
-            return None
-        return (
-            f"other aggregates with {OWNER} hold our hosts, remove these from them: "
-            + "; ".join(foreign)
-        )
+        owned = [told for aggregate, told in found if ALLOCATION in aggregate.metadata]
+        if owned:
+            return (
+                f"hosts belong to other allocations: {'; '.join(owned)}. Leave these aggregates as "
+                "they are; if two fabrics record the same hosts, release the allocations of one of "
+                "them, then delete that fabric (laas fabric delete)"
+            )
+        if foreign := [told for _, told in found]:
+            return (
+                f"other aggregates with {OWNER} hold our hosts, remove these from them: "
+                + "; ".join(foreign)
+            )
+        return None
 
     def _occupants(
         self,
         hosts: Iterable[str],
-        hypervisors: Mapping[str, _Hypervisor],
-        within: _Aggregate | None = None,
+        hypervisors: Mapping[str, Hypervisor],
+        within: Aggregate | None = None,
     ) -> list[Occupant]:
         """What placement or Nova itself shows on these hosts, all of them ``within`` an aggregate.
 
@@ -1397,7 +908,7 @@ class NovaCompute:
         return occupants
 
     def _not_evacuated(
-        self, occupants: Iterable[Occupant], hypervisors: Mapping[str, _Hypervisor]
+        self, occupants: Iterable[Occupant], hypervisors: Mapping[str, Hypervisor]
     ) -> list[Occupant]:
         """Occupants without those that were evacuated from a host that is down.
 
@@ -1422,7 +933,7 @@ class NovaCompute:
             LOG.warning("servers that were evacuated from host %s count as there: %s", host, error)
             return set()
 
-    def _empty(self, hosts: Iterable[str], hypervisors: Mapping[str, _Hypervisor]) -> set[str]:
+    def _empty(self, hosts: Iterable[str], hypervisors: Mapping[str, Hypervisor]) -> set[str]:
         """Those of many hosts in the pool that are empty, as far as few requests tell.
 
         ``_occupants`` asks placement for each host.
@@ -1434,9 +945,9 @@ class NovaCompute:
 
     def _empty_in(
         self,
-        aggregates: Iterable[_Aggregate],
+        aggregates: Iterable[Aggregate],
         hosts: Collection[str],
-        hypervisors: Mapping[str, _Hypervisor],
+        hypervisors: Mapping[str, Hypervisor],
         fewest: int,
     ) -> set[str]:
         """Those of these hosts that are empty; one request for each kind of hosts of an aggregate.
@@ -1498,14 +1009,14 @@ class NovaCompute:
             self._reading.aggregates = None
 
     @property
-    def _aggregates(self) -> dict[str, _Aggregate]:
+    def _aggregates(self) -> dict[str, Aggregate]:
         if self._reading.aggregates is None:
             self._reading.aggregates = self._cloud.aggregates()
         return self._reading.aggregates
 
-    def _listed(self) -> Mapping[str, _Hypervisor]:
+    def _listed(self) -> Mapping[str, Hypervisor]:
         """All hypervisors, as they are now."""
-        begun = time.monotonic()
+        begun, names = time.monotonic(), self._cloud.names.changes
         if self.nodes is None:
             found = self._cloud.hypervisors()
         else:
@@ -1515,14 +1026,16 @@ class NovaCompute:
             self._node_of = {host: node.uuid for host, node in bare.items()}
             found |= {host: _with(nodes[node.uuid], node) for host, node in bare.items()}
         self._listing = _Listing(found, begun)
+        if self._cloud.names.changes != names:
+            self._reading.aggregates = None  # they were read under other names
         return found
 
-    def _shared(self) -> Mapping[str, _Hypervisor]:
+    def _shared(self) -> Mapping[str, Hypervisor]:
         """All hypervisors, as somebody listed them not long ago."""
         listing = self._listing
         return listing.hypervisors if listing and listing.is_recent else self._listed()
 
-    def _known(self, hosts: Collection[str], *, search: bool = False) -> Mapping[str, _Hypervisor]:
+    def _known(self, hosts: Collection[str], *, search: bool = False) -> Mapping[str, Hypervisor]:
         """At least those of these hosts that Nova has, as they are now.
 
         A list costs Nova some 10 ms for each host of the cloud. Where few of many are asked for,
@@ -1543,9 +1056,9 @@ class NovaCompute:
             return self._listed()
         return self._searched({host: node.node for host, node in asked.items()})
 
-    def _searched(self, names: Mapping[str, str]) -> Mapping[str, _Hypervisor]:
+    def _searched(self, names: Mapping[str, str]) -> Mapping[str, Hypervisor]:
         """These hosts, each by a part of its node's name; all are listed if one is not found."""
-        found: dict[str, _Hypervisor] = {}
+        found: dict[str, Hypervisor] = {}
         for host, name in sorted(names.items(), key=lambda pair: (len(pair[1]), pair)):
             if self.nodes and self._listing and self._node_of.get(host) == name:
                 if node := self.nodes.node(name):
@@ -1558,7 +1071,7 @@ class NovaCompute:
 
     # -- changes ------------------------------------------------------------------
 
-    def _changed(self, answer: Callable[[], _Aggregate | str]) -> _Aggregate | str:
+    def _changed(self, answer: Callable[[], Aggregate | str]) -> Aggregate | str:
         """Carry out a write, and remember the aggregate that it left."""
         try:
             written = answer()
@@ -1571,7 +1084,7 @@ class NovaCompute:
             self._reading.aggregates[written.name] = written
         return written
 
-    def _ensured(self, name: str, desired: Mapping[str, str]) -> _Aggregate:
+    def _ensured(self, name: str, desired: Mapping[str, str]) -> Aggregate:
         """The aggregate of this name, created and corrected if necessary."""
         present = self._aggregates.get(name)
         if present is None:
@@ -1582,7 +1095,7 @@ class NovaCompute:
         return present if present.isolates_as(desired) else self._set(present, desired)
 
     def _correct(
-        self, aggregate: _Aggregate, hosts: Collection[str], desired: Mapping[str, str]
+        self, aggregate: Aggregate, hosts: Collection[str], desired: Mapping[str, str]
     ) -> None:
         """Make an aggregate admit only the desired project, and only to these hosts.
 
@@ -1601,7 +1114,7 @@ class NovaCompute:
             if not closed:
                 self._ensured(aggregate.name, desired)
 
-    def _set(self, aggregate: _Aggregate, desired: Mapping[str, str]) -> _Aggregate:
+    def _set(self, aggregate: Aggregate, desired: Mapping[str, str]) -> Aggregate:
         """Write the metadata even if unchanged, as that makes every scheduler read them again."""
         keys = {**aggregate.corrections(desired), **desired}
         written = self._changed(lambda: self._cloud.set_metadata(aggregate, keys))
@@ -1609,13 +1122,13 @@ class NovaCompute:
             raise Conflict(f"cannot set the metadata of aggregate {aggregate.name}: {written}")
         return written
 
-    def _close(self, aggregate: _Aggregate) -> _Aggregate:
+    def _close(self, aggregate: Aggregate) -> Aggregate:
         written = self._set(aggregate, self._closed)
         if not written.isolates_as(self._closed):
             raise Unavailable(f"aggregate {aggregate.name} is not closed: somebody changes it")
         return written
 
-    def _lacking(self, aggregate: _Aggregate | None, hosts: Collection[str]) -> list[str]:
+    def _lacking(self, aggregate: Aggregate | None, hosts: Collection[str]) -> list[str]:
         """Those of these hosts that the aggregate does not have, or has as another node."""
         if aggregate is None:
             return sorted(hosts)
@@ -1626,7 +1139,7 @@ class NovaCompute:
             or (host in self._node_of and aggregate.nodes.get(self._node_of[host]) != host)
         )
 
-    def _add_all(self, aggregate: _Aggregate, hosts: Collection[str]) -> _Aggregate:
+    def _add_all(self, aggregate: Aggregate, hosts: Collection[str]) -> Aggregate:
         """Add hosts; nodes together."""
         if bare := self._node_of.keys() & set(hosts):
             aggregate = self._ensure_nodes(aggregate, bare)
@@ -1634,7 +1147,7 @@ class NovaCompute:
             aggregate = self._add(aggregate, host)
         return aggregate
 
-    def _ensure_nodes(self, aggregate: _Aggregate, hosts: Collection[str]) -> _Aggregate:
+    def _ensure_nodes(self, aggregate: Aggregate, hosts: Collection[str]) -> Aggregate:
         """Make those of these hosts that are nodes members of the aggregate, in Nova and placement.
 
         Other nodes that are members in placement alone leave, and so do those that were the hosts
@@ -1662,11 +1175,11 @@ class NovaCompute:
             self._withdraw(aggregate, uuid)
         return aggregate
 
-    def _withdraw(self, aggregate: _Aggregate, node: str) -> None:
+    def _withdraw(self, aggregate: Aggregate, node: str) -> None:
         if refusal := self._cloud.set_member(aggregate, node, member=False):
             raise Conflict(f"node {node} cannot leave aggregate {aggregate.name}: {refusal}")
 
-    def _add(self, aggregate: _Aggregate, host: str) -> _Aggregate:
+    def _add(self, aggregate: Aggregate, host: str) -> Aggregate:
         written = self._changed(lambda: self._cloud.add_host(aggregate, host))
         if not isinstance(written, str):
             return written
@@ -1679,12 +1192,12 @@ class NovaCompute:
             return self._ensure_nodes(aggregate, {host})
         raise Conflict(f"host {host} cannot join aggregate {aggregate.name}: {written}")
 
-    def _leave(self, aggregate: _Aggregate, hosts: Iterable[str]) -> _Aggregate:
+    def _leave(self, aggregate: Aggregate, hosts: Iterable[str]) -> Aggregate:
         for host in sorted(hosts):
             aggregate = self._remove(aggregate, host)
         return aggregate
 
-    def _remove(self, aggregate: _Aggregate, host: str) -> _Aggregate:
+    def _remove(self, aggregate: Aggregate, host: str) -> Aggregate:
         if uuids := sorted(uuid for uuid, name in aggregate.nodes.items() if name == host):
             for uuid in uuids:
                 self._withdraw(aggregate, uuid)
@@ -1705,13 +1218,13 @@ class NovaCompute:
         """Whether this is the name of one of the pool's aggregates."""
         return bool(re.fullmatch(re.escape(self._pool_name) + r"(-\d\d)?", name))
 
-    def _parts(self) -> dict[str, _Aggregate]:
+    def _parts(self) -> dict[str, Aggregate]:
         """The pool's aggregates by name, corrected; the first is created if necessary."""
         self._ensured(self._pool_name, self._pooled)
         names = sorted(filter(self._is_part, self._aggregates))
         return {name: self._ensured(name, self._pooled) for name in names}
 
-    def _with_room(self, parts: Mapping[str, _Aggregate], size: int) -> _Aggregate:
+    def _with_room(self, parts: Mapping[str, Aggregate], size: int) -> Aggregate:
         """An aggregate of the pool with fewer hosts than ``size``; a new one if none has."""
         if part := next((part for part in parts.values() if len(part.hosts) < size), None):
             return part
@@ -1779,8 +1292,8 @@ class NovaCompute:
         self._leave(crowded, moving)
 
     def _ensure_mirrored(
-        self, aggregate: _Aggregate, handover: Handover, hypervisors: Mapping[str, _Hypervisor]
-    ) -> _Aggregate:
+        self, aggregate: Aggregate, handover: Handover, hypervisors: Mapping[str, Hypervisor]
+    ) -> Aggregate:
         """Add hosts again that placement lacks, as Nova answers 200 even if updating it failed."""
         if aggregate.nodes:
             aggregate = self._ensure_nodes(aggregate, handover.hosts)
@@ -1801,12 +1314,12 @@ class NovaCompute:
         return aggregate
 
     def _unmirrored(
-        self, aggregate: _Aggregate, handover: Handover, hypervisors: Mapping[str, _Hypervisor]
+        self, aggregate: Aggregate, handover: Handover, hypervisors: Mapping[str, Hypervisor]
     ) -> list[str]:
         members = self._cloud.members(aggregate)
         return sorted(h for h in handover.hosts if not members.issuperset(hypervisors[h].providers))
 
-    def _delete(self, aggregate: _Aggregate) -> None:
+    def _delete(self, aggregate: Aggregate) -> None:
         for node in sorted(aggregate.nodes):
             self._withdraw(aggregate, node)
         aggregate = self._leave(aggregate, aggregate.hosts - {*aggregate.nodes.values()})
@@ -1820,14 +1333,15 @@ def connect(
     conf: cfg.ConfigOpts,
     guids: Callable[[], Mapping[str, Collection[int]]] = dict,
     beat: Callable[[str], None] = lambda action: None,
+    names: Callable[[], Mapping[str, str]] = dict,
 ) -> NovaCompute:
     """The port as [compute], [nova] and [placement] configure it; it does not call Nova yet.
 
     With a login in [ironic] hosts may be Ironic's nodes. ``guids`` as in ``Nodes``, ``beat`` as in
-    ``Cloud``.
+    ``Cloud``, ``names`` are the recorded names of ``HostNames``.
 
     Raises:
-        InvalidInput: the options give no login.
+        InvalidInput: the options give no login, or the file of names is wrong.
     """
     try:
         auth = loading.load_auth_from_conf_options(conf, "nova")
@@ -1843,6 +1357,7 @@ def connect(
     if auth is None:
         raise InvalidInput("[nova] auth_type", None, "set it, for example to password")
     ironic = ironic_nodes.connect(conf, guids, beat)
+    told = read_pairs(conf.compute.host_names) if conf.compute.host_names else {}
     client = nova_client.Client(
         NOVA_VERSION,
         session=nova.session,
@@ -1851,7 +1366,7 @@ def connect(
         **{name: getattr(nova, name) for name in _ADAPTER_OPTIONS},
     )
     return NovaCompute(
-        Cloud(client, placement, beat),
+        Cloud(client, placement, beat, HostNames(names, told)),
         pool=conf.compute.pool,
         sentinel=conf.compute.sentinel,
         shared_disks=conf.compute.shared_disks,
@@ -1882,128 +1397,41 @@ def _part_size(hosts: int) -> int:
     return max(PART, math.ceil(hosts / PARTS))
 
 
-def _is_ours(aggregate: _Aggregate) -> bool:
+def _is_ours(aggregate: Aggregate) -> bool:
     return ALLOCATION in aggregate.metadata and aggregate.name == _name(
         aggregate.metadata[ALLOCATION]
     )
 
 
-def _is_shared(aggregate: _Aggregate) -> bool:
+def _is_shared(aggregate: Aggregate) -> bool:
     """Whether it is of an allocation of class ``shared``."""
     return _is_ours(aggregate) and SLOTS in aggregate.metadata
 
 
-def _check_divisible(host: str, hypervisor: _Hypervisor) -> None:
+def _check_divisible(host: str, hypervisor: Hypervisor) -> None:
     """Raise Conflict if a host has no slots, because one server takes it whole."""
     if hypervisor.bare or len(hypervisor.providers) > 1:
         text = f"host {host} is a bare-metal node, which has one owner and no slots"
         raise Conflict(f"{text}; share hosts on which Nova runs several servers")
 
 
+def _check_ready(hosts: Collection[str], hypervisors: Mapping[str, Hypervisor]) -> None:
+    """Raise Unavailable if one of these hosts, as they are now, could start no server."""
+    problems = []
+    for host in sorted(hosts):
+        seen = hypervisors.get(host)
+        why = HostView(seen.up, seen.enabled, seen.reason).problem if seen else UNKNOWN
+        problems += [f"{host} is {why}"] if why else []
+    if problems:
+        raise Unavailable(f"hosts cannot be handed over now: {listed(problems)}")
+
+
 def _listed_occupants(occupants: Collection[Occupant]) -> str:
-    return listed(
-        sorted(
-            f"{o.host} runs {o.consumer} of project {o.project_id or '(unknown)'}"
-            for o in occupants
-        )
-    )
+    text = listed(sorted(f"{one.host} {one.text}" for one in occupants))
+    return f"{text}; {KEPT}" if any(one.deleted_at for one in occupants) else text
 
 
-def _aggregate(document: Mapping[str, Any]) -> _Aggregate:
-    """The aggregate in a document. Raises: KeyError, TypeError, ValueError."""
-    metadata = {str(key): str(value) for key, value in dict(document["metadata"]).items()}
-    nodes = {key.removeprefix(NODE): metadata[key] for key in metadata if key.startswith(NODE)}
-    return _Aggregate(
-        int(document["id"]),
-        str(document["uuid"]),
-        str(document["name"]),
-        frozenset(str(host) for host in document["hosts"]).union(nodes.values()),
-        metadata,
-        nodes,
-    )
-
-
-def _answered(item: Any) -> _Aggregate:
-    """The aggregate in an answer to a write."""
-    return _aggregate(item.to_dict())
-
-
-def _by_host(nodes: Iterable[Mapping[str, Any]]) -> dict[str, _Hypervisor]:
-    by_host: dict[str, list[Mapping[str, Any]]] = {}
-    for node in nodes:
-        by_host.setdefault(str(node["service"]["host"]), []).append(node)
-    return {host: _hypervisor(found) for host, found in by_host.items()}
-
-
-def _by_node(nodes: Iterable[Mapping[str, Any]]) -> dict[str, _Hypervisor]:
-    """Ironic's nodes by UUID."""
-    return {str(n["id"]): _hypervisor([n]) for n in nodes if n["hypervisor_type"] == IRONIC}
-
-
-def _with(compute: _Hypervisor, node: Node) -> _Hypervisor:
+def _with(compute: Hypervisor, node: Node) -> Hypervisor:
     """A node as Nova and Ironic have it; Ironic tells its server."""
     servers = {node.instance or node.uuid} if node.deployed else ()
     return replace(compute, servers=frozenset(servers), bare=node)
-
-
-def _runs(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
-    """Where in a list hypervisors begin and end that are not Ironic's nodes."""
-    for bare, run in groupby(enumerate(nodes), lambda item: item[1]["hypervisor_type"] == IRONIC):
-        if not bare:
-            numbers = [number for number, _ in run]
-            yield numbers[0], numbers[-1] + 1
-
-
-def _hypervisor(nodes: Sequence[Mapping[str, Any]]) -> _Hypervisor:
-    """The compute host in the documents of its nodes. Raises: KeyError, TypeError."""
-    return _Hypervisor(
-        tuple(str(node["id"]) for node in nodes),
-        str(nodes[0]["hypervisor_hostname"]),
-        all(node["state"] == "up" for node in nodes),
-        all(node["status"] == "enabled" for node in nodes),
-        str(nodes[0]["service"].get("disabled_reason") or ""),
-        frozenset(str(server["uuid"]) for node in nodes for server in node.get("servers", ())),
-    )
-
-
-def _server(document: Mapping[str, Any]) -> Server:
-    """The server in a document. Raises: KeyError."""
-    task = document["OS-EXT-STS:task_state"]
-    fault = document.get("fault") or {}
-    return Server(
-        str(document["id"]),
-        str(document["tenant_id"]),
-        str(document["status"]),
-        str(task) if task else None,
-        str(fault.get("message", "")),
-        _local_gb(document),
-        str(document.get("locked_reason") or "") if document.get("locked") else None,
-    )
-
-
-def _local_gb(document: Mapping[str, Any]) -> int:
-    """GB of a server's local disks, rounded up; its root disk is none if it boots from a volume.
-
-    Raises: KeyError, ValueError.
-    """
-    flavor = document["flavor"]
-    root = int(flavor["disk"]) if document["image"] else 0
-    swap = int(flavor["swap"] or 0)  # MB
-    return root + int(flavor["ephemeral"]) + math.ceil(swap / 1024)
-
-
-def _migration(document: Mapping[str, Any]) -> Migration:
-    """The migration in a document. Raises: KeyError, ValueError."""
-    target = document["dest_compute"]
-    if not document["source_compute"]:
-        raise ValueError("migrations are shown without hosts; os-migrations:index:host is needed")
-    return Migration(
-        str(document["migration_type"]),
-        str(document["status"]),
-        str(document["source_compute"]),
-        str(target) if target else None,
-    )
-
-
-def _hints(server: Mapping[str, Any]) -> Collection[str]:
-    return dict(server["scheduler_hints"] or {}).keys()
