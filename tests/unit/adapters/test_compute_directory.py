@@ -462,7 +462,7 @@ def test_without_the_lines_of_an_allocation_it_is_forgotten(path):
     for handover in (BLUE, green):
         compute.hand_over(handover)
     taken = Handover("red", "p", ("n7",))
-    with pytest.raises(Conflict, match=r'the lines with "id": "green" in journal'):
+    with pytest.raises(Conflict, match="n7 is handed over to allocation green, which keeps it"):
         compute.hand_over(taken)
     edited = path / "edited"
     lines = (path / "journal").read_text().splitlines(keepends=True)

@@ -252,7 +252,7 @@ def test_failures_are_repeated_after_a_pause(site, caplog):
     site.set()
     assert site.look(observer.RETRY) == (True, 17)
     assert site.look(1) == (False, 18)
-    assert len([r for r in caplog.records if "printed no port" in r.message]) == 1
+    assert len([r for r in caplog.records if "printed no port" in r.getMessage()]) == 1
 
 
 def test_without_a_command_nothing_is_read(tmp_path):
