@@ -5,6 +5,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from laas_service.domain.topology import Topology
 
@@ -24,6 +25,51 @@ class Irregularity:
     def __str__(self) -> str:
         cables = "; ".join(f"{a} - {b}" for a, b in self.cables)
         return f"{self.kind}: {self.detail}" + (f" ({cables})" if cables else "")
+
+
+class Reason(StrEnum):
+    """Why a machine or an adapter is kept out of allocation; programs read the values."""
+
+    SERVICE = "service"
+    """Plugged in above the leaves, or outside the rail pattern of the tenants' hosts."""
+
+    EXCLUDED = "excluded"
+    """Named by ``--exclude``."""
+
+    SUBNET_MANAGER = "subnet_manager"
+    """Named by ``--subnet-manager``, or beside such a manager."""
+
+    NAMELESS = "nameless"
+    """The description names no machine."""
+
+    AMBIGUOUS = "ambiguous"
+    """One name, several machines."""
+
+    ROUTER = "router"
+    GATEWAY = "gateway"
+    AGGREGATION = "aggregation"
+    SERVICE_PROCESSOR = "service_processor"
+
+    UNWIRED = "unwired"
+    """No cable leads to a switch of the tree."""
+
+    UNREACHABLE = "unreachable"
+    """No path over working cables."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOut:
+    """Machines or adapters that allocation does not use, of one kind and for one reason."""
+
+    kind: Reason
+    reason: str
+    """A sentence for operators, with the way to get them in."""
+
+    guids: tuple[int, ...]
+    """Port GUIDs, ascending."""
+
+    names: tuple[str, ...]
+    """Host names, or descriptions where there is no name; in natural order, each once."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +105,7 @@ class ImportReport:
     irregular_cables: int
     absent_cables: int
     irregularities: tuple[Irregularity, ...] = ()
+    kept_out: tuple[KeptOut, ...] = ()
     skipped: tuple[tuple[int, str], ...] = field(default=(), repr=False)
     """Number and text of the lines that do not belong to a dump."""
 
