@@ -4,8 +4,7 @@
 
 The content decides the format: output of ``ibnetdiscover``; JSON with a ``topology`` (a
 snapshot) or an ``xgft`` (a description for the generator); or a bare
-``3;18,18,36;1,18,18``. Files that name hosts and switches but no cables are refused, with
-the reason.
+``3;18,18,36;1,18,18``. Other texts are refused and named for what they are.
 """
 
 import json
@@ -16,7 +15,8 @@ from functools import cached_property
 from pathlib import Path
 
 from laas_service.adapters import documents, snapshot
-from laas_service.adapters.fabric_import import generator, ibnetdiscover
+from laas_service.adapters.fabric_import import decoding, generator, ibnetdiscover
+from laas_service.adapters.fabric_import.foreign import refuse_foreign
 from laas_service.adapters.fabric_import.generator import of_sane_size, parse_xgft
 from laas_service.adapters.fabric_import.recovery import (
     Imported,
@@ -26,6 +26,7 @@ from laas_service.adapters.fabric_import.recovery import (
     beside_a_manager,
     recover,
 )
+from laas_service.adapters.fabric_import.refusal import Refusal
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, Inventory
@@ -37,7 +38,6 @@ from laas_service.domain.topology import Link, Topology
 __all__ = ["FabricFile", "parse_xgft", "read_fabric"]
 
 _XGFT = re.compile(r"\s*\d+\s*;[\d\s,]+;[\d\s,]+")
-_TABLE = re.compile(r'[^\[\]{}"=#]*,[^\[\]{}"=#]*')
 
 
 NO_SELECTION = Selection()
@@ -135,17 +135,9 @@ def read_fabric(
     text = str(source)
     if isinstance(source, str) and ("\n" in text or text.startswith("{") or _XGFT.fullmatch(text)):
         return parse_fabric(text, "fabric", selection, accept_no_fat_tree=accept_no_fat_tree)
-    try:
-        data = Path(source).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(
-            "fabric", text, f"give a file that can be read ({reason.lower()})"
-        ) from error
-    utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    content = data.decode("utf-16" if utf16 else "utf-8-sig", errors="replace")
-    name = Path(source).name
-    return parse_fabric(content, name, selection, accept_no_fat_tree=accept_no_fat_tree)
+    path = Path(source)
+    content = decoding.read_text(path)
+    return parse_fabric(content, path.name, selection, accept_no_fat_tree=accept_no_fat_tree)
 
 
 def parse_fabric(
@@ -161,7 +153,7 @@ def parse_fabric(
         return replace(fabric, selection=selection or NO_SELECTION)
     if _XGFT.fullmatch(text):
         return _described(generator.Description(xgft=text.strip()))
-    _refuse_without_cables(text, source)
+    refuse_foreign(text, source)
     imported = recover(ibnetdiscover.parse(text, source), selection)
     if not accept_no_fat_tree:
         _check_fat_tree(source, imported.topology, imported.inventory)
@@ -214,8 +206,9 @@ def _check_fat_tree(source: str, topology: Topology, inventory: Inventory) -> No
             1,
             "the cabling is no fat-tree of two or three levels: "
             + ". ".join(map(str, found))
-            + ". Check these cables and plug them in as a tree; laas-manage fabric import "
-            "--accept-no-fat-tree imports the cabling as it is",
+            + ". Check these cables and plug them in as a tree; --accept no-fat-tree takes the "
+            "cabling as it is",
+            Refusal.NO_FAT_TREE,
         )
 
 
@@ -248,7 +241,8 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
     if "xgft" in document:
         return _described(generator.description_from(document))
     if "topology" not in document and "m" not in document:
-        raise InvalidFile(source, 1, 'a snapshot has a "topology", a description an "xgft"')
+        why = 'JSON of another kind: a snapshot has a "topology", a description an "xgft"'
+        raise InvalidFile(source, 1, why, Refusal.NOT_A_DUMP)
     state = snapshot.topology_from_snapshot(document)
     of_sane_size(state.topology.tree)
     stored = document.get("inventory")
@@ -276,23 +270,3 @@ def _described(description: generator.Description) -> FabricFile:
         lambda: generator.inventory(topology, description),
         features=documents.features_from(description.hosts, topology, "hosts"),
     )
-
-
-def _refuse_without_cables(text: str, source: str) -> None:
-    """Raise if a file names switches but no cables; the error says what to give instead."""
-    slurm = re.search(r"^[ \t]*SwitchName[ \t]*=", text, re.IGNORECASE | re.MULTILINE)
-    if slurm:
-        raise InvalidFile(
-            source,
-            text[: slurm.start()].count("\n") + 1,
-            "a Slurm topology.conf names nodes and switches but neither cables nor GUIDs; "
-            "give the output of ibnetdiscover",
-        )
-    lines = [line for line in text.split("\n")[:3] if line.strip()]
-    if len(lines) > 1 and all(_TABLE.fullmatch(line.strip()) for line in lines):
-        raise InvalidFile(
-            source,
-            1,
-            "a table says at which switches hosts are, but neither cables nor GUIDs; "
-            "give the output of ibnetdiscover",
-        )

@@ -60,7 +60,7 @@ class _Recovery:
         self.switch_wires = [w for w in cabling.wires if self._is_switch(w.a, w.b)]
         self.adapters = list(self._adapters())
         if not any(node.kind is Kind.SWITCH for node in cabling.nodes.values()):
-            raise InvalidFile(cabling.source, 1, "this fabric has no switch")
+            raise InvalidFile(cabling.source, 1, "this fabric has no switch", "no_switch")
         self.levels = self._levels()
         self.level = self.levels.level_of()
         self.bundles = self._bundles()
@@ -122,7 +122,10 @@ class _Recovery:
                 hosts[switch] += 1
         if not hosts:
             raise InvalidFile(
-                self.cabling.source, 1, "no host is connected to a switch of this fabric"
+                self.cabling.source,
+                1,
+                "no host is connected to a switch of this fabric",
+                "no_host",
             )
         return levels(graph, hosts, self._key)
 
@@ -141,7 +144,10 @@ class _Recovery:
         hosts = tenant_hosts(self.adapters, self.leaf_of, self.describe, self.selection)
         if hosts is None:
             raise InvalidFile(
-                self.cabling.source, 1, "no leaf of this fabric has a named host for tenants"
+                self.cabling.source,
+                1,
+                "no leaf of this fabric has a named host for tenants",
+                "no_host",
             )
         return hosts
 
