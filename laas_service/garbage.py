@@ -55,6 +55,18 @@ def settled() -> Iterator[None]:
         gc.unfreeze()
 
 
+@contextmanager
+def collected_later() -> Iterator[None]:
+    """No collections until the end of the block, which makes many objects that all stay."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def collect_if_due() -> None:
     """Collect if enough objects have been made since the last full collection.
 

@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from laas_service.adapters.fabric_import.refusal import Refusal
 from laas_service.domain.errors import InvalidFile, InvalidInput
@@ -24,7 +24,7 @@ from laas_service.domain.wording import listed, printable
 MOST = 128 * 2**20
 """Bytes of a text at most; the dump of 11,664 hosts has 6.5 million."""
 
-_OPENERS: dict[bytes, tuple[str, Callable[[io.BytesIO], IO[bytes]]]] = {
+_OPENERS: dict[bytes, tuple[str, Callable[[io.BytesIO], Any]]] = {
     b"\x1f\x8b": ("gzip", lambda data: gzip.GzipFile(fileobj=data)),
     b"BZh": ("bzip2", bz2.BZ2File),
     b"\xfd7zXZ\0": ("xz", lzma.LZMAFile),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from laas_service.adapters import documents, snapshot
 from laas_service.adapters.fabric_import import decoding, generator, ibnetdiscover
@@ -26,6 +27,8 @@ from laas_service.adapters.fabric_import.recovery import (
     beside_a_manager,
     recover,
 )
+from laas_service.adapters.fabric_import.recovery.patterns import refuse_unmatched
+from laas_service.adapters.fabric_import.recovery.report import KeptOut, Reason
 from laas_service.adapters.fabric_import.refusal import Refusal
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
@@ -46,6 +49,25 @@ NO_MANAGER = (
     "warning: no subnet manager is known, so no route to one is checked, its LID is not kept at "
     "the top, and no host beside it is withheld; name the hosts that run one with --subnet-manager"
 )
+
+
+NO_FAT_TREE_MEANS = (
+    "pairs of hosts may have no route, and most of the cabling may be kept out of allocation"
+)
+
+
+def refused_document(refusal: Refusal, detail: str) -> dict[str, Any]:
+    """What programs read if a fabric is not imported; the keys of ``FabricFile.document``."""
+    return {
+        "importable": False,
+        "refused": {"code": refusal.value, "detail": detail},
+        "hosts_named": 0,
+        "hosts_for_tenants": 0,
+        "cables": 0,
+        "slow_cables": 0,
+        "kept_out": [],
+        "accepted": [],
+    }
 
 
 @dataclass(frozen=True)
@@ -78,6 +100,9 @@ class FabricFile:
     selection: Selection = NO_SELECTION
     """The hosts that an operator named."""
 
+    accepted: tuple[str, ...] = ()
+    """Why the cabling is no fat-tree, if it was accepted nevertheless."""
+
     @cached_property
     def beside_managers(self) -> Mapping[int, bool]:
         """Hosts on a leaf with a subnet manager, if rails are planes of their own; ascending.
@@ -100,10 +125,17 @@ class FabricFile:
         """Hosts beside a subnet manager that the operator does not offer."""
         return frozenset(host for host, offered in self.beside_managers.items() if not offered)
 
-    def lines(self) -> Iterator[str]:
-        """Say what the import recognised, and what the operator should know of it."""
+    def lines(self, *, everything: bool = False) -> Iterator[str]:
+        """Say what the import recognised, and what the operator should know of it.
+
+        A page, unless ``everything`` is asked for.
+        """
+        if self.accepted:
+            yield "accepted, though the cabling is no fat-tree:"
+            yield from (f"  {why}" for why in self.accepted)
+            yield f"  {NO_FAT_TREE_MEANS}"
         if self.report is not None:
-            yield from self.report.lines()
+            yield from self.report.lines() if everything else self.report.page()
         else:
             yield _summary(self.topology)
             names = self.inventory.host_names
@@ -111,6 +143,43 @@ class FabricFile:
                 yield f"  host beside a subnet manager: {beside_a_manager(names[host], offered)}"
         if not self.inventory.managers:
             yield NO_MANAGER
+
+    def document(self) -> dict[str, Any]:
+        """What programs read of an import; see ``refused_document``."""
+        report, inventory = self.report, self.inventory
+        offered = self.topology.hosts - len(self.topology.absent_hosts) - len(self.withheld_hosts)
+        irregularities = report.irregularities if report else ()
+        names = frozenset(filter(None, inventory.host_names))
+        return {
+            "importable": True,
+            "refused": None,
+            "hosts_named": report.named_hosts if report else len(names),
+            "hosts_for_tenants": report.hosts if report else offered,
+            "cables": len(inventory.cables),
+            "slow_cables": sum(each.kind == "slow cable" for each in irregularities),
+            "kept_out": [
+                {
+                    "kind": kept.kind.value,
+                    "reason": kept.reason,
+                    "count": kept.count,
+                    "guids": [f"{guid:#018x}" for guid in kept.guids],
+                    "names": list(kept.names),
+                }
+                for kept in (report.kept_out if report else self._withheld())
+            ],
+            "accepted": ["no-fat-tree"] if self.accepted else [],
+        }
+
+    def _withheld(self) -> Iterator[KeptOut]:
+        names = self.inventory.host_names
+        if self.withheld_hosts:
+            yield KeptOut(
+                Reason.SUBNET_MANAGER,
+                "shares a leaf with a subnet manager, which has routes between all rails; "
+                "--include NAME offers it nevertheless",
+                tuple(e.guid for e in self.inventory.endpoints if e.host in self.withheld_hosts),
+                tuple(names[host] for host in sorted(self.withheld_hosts)),
+            )
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -150,13 +219,16 @@ def parse_fabric(
     """Parse the fabric in a text; errors call the text ``source``. See ``read_fabric``."""
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         fabric = _from_json(text, source, accept_no_fat_tree=accept_no_fat_tree)
+        if selection not in (None, NO_SELECTION):
+            endpoints = fabric.inventory.endpoints
+            others = {e.name.partition(" ")[0] for e in endpoints if e.host is None}
+            refuse_unmatched(selection, {*fabric.inventory.host_names, *others} - {""})
         return replace(fabric, selection=selection or NO_SELECTION)
     if _XGFT.fullmatch(text):
         return _described(generator.Description(xgft=text.strip()))
     refuse_foreign(text, source)
     imported = recover(ibnetdiscover.parse(text, source), selection)
-    if not accept_no_fat_tree:
-        _check_fat_tree(source, imported.topology, imported.inventory)
+    accepted = _no_fat_tree(source, imported.topology, imported.inventory, accept_no_fat_tree)
     report = replace(
         imported.report,
         irregularities=(*imported.report.irregularities, *_unmanaged(imported)),
@@ -166,6 +238,7 @@ def parse_fabric(
         lambda: imported.inventory,
         report,
         selection=selection or NO_SELECTION,
+        accepted=accepted,
     )
 
 
@@ -198,18 +271,22 @@ def _unmanaged(imported: Imported) -> Iterator[Irregularity]:
                 yield Irregularity("no route to a subnet manager", detail)
 
 
-def _check_fat_tree(source: str, topology: Topology, inventory: Inventory) -> None:
-    found = breaches(topology, inventory)
-    if found:
+def _no_fat_tree(
+    source: str, topology: Topology, inventory: Inventory, accept: bool
+) -> tuple[str, ...]:
+    """Why a cabling is no fat-tree; empty if it is one. Raises: InvalidFile, unless accepted."""
+    found = tuple(map(str, breaches(topology, inventory)))
+    if found and not accept:
         raise InvalidFile(
             source,
             1,
             "the cabling is no fat-tree of two or three levels: "
-            + ". ".join(map(str, found))
+            + ". ".join(found)
             + ". Check these cables and plug them in as a tree; --accept no-fat-tree takes the "
             "cabling as it is",
             Refusal.NO_FAT_TREE,
         )
+    return found
 
 
 def _check_ports(inventory: Inventory) -> None:
@@ -249,9 +326,10 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
     inventory = documents.inventory_from(stored) if stored else None
     if inventory:
         _check_host_names(inventory)
-    if inventory and not accept_no_fat_tree:
+    accepted: tuple[str, ...] = ()
+    if inventory:
         _check_ports(inventory)
-        _check_fat_tree(source, state.topology, inventory)
+        accepted = _no_fat_tree(source, state.topology, inventory, accept_no_fat_tree)
     return FabricFile(
         state.topology,
         lambda: inventory or generator.inventory(state.topology),
@@ -260,6 +338,7 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
         features=state.features,
         shared_plane=state.shared_plane,
         virtual_guids=documents.virtual_ports_from(document.get("virtual_guids", [])),
+        accepted=accepted,
     )
 
 

@@ -93,9 +93,7 @@ def _other(text: str, lines: list[tuple[int, str]]) -> tuple[int, str]:
     if slurm := _SLURM.search(text):
         at = text[: slurm.start()].count("\n") + 1
         file = "topology.conf" if slurm[1].lower() in ("switchname", "blockname") else "slurm.conf"
-        return at, (
-            f"a Slurm {file} names nodes and switches but neither cables nor GUIDs; {give}"
-        )
+        return at, (f"a Slurm {file} names nodes and switches but neither cables nor GUIDs; {give}")
     if failed := next((each for each in lines if _FAILED.match(each[1])), None):
         return failed[0], (
             f"ibnetdiscover failed here ({printable(failed[1][:100])}); run it as root, on a port "

@@ -22,9 +22,12 @@ from laas_service.adapters.fabric_import.recovery.hosts import (
     TenantHosts,
     tenant_hosts,
 )
+from laas_service.adapters.fabric_import.recovery.kept_out import kept_out, unwired
 from laas_service.adapters.fabric_import.recovery.levels import Levels, levels, natural
+from laas_service.adapters.fabric_import.recovery.patterns import refuse_unmatched
 from laas_service.adapters.fabric_import.recovery.places import Pair, Wiring, places, wiring
 from laas_service.adapters.fabric_import.recovery.report import ImportReport, Irregularity
+from laas_service.adapters.fabric_import.refusal import Refusal
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory, PortRef, Switch
@@ -60,7 +63,8 @@ class _Recovery:
         self.switch_wires = [w for w in cabling.wires if self._is_switch(w.a, w.b)]
         self.adapters = list(self._adapters())
         if not any(node.kind is Kind.SWITCH for node in cabling.nodes.values()):
-            raise InvalidFile(cabling.source, 1, "this fabric has no switch", "no_switch")
+            raise InvalidFile(cabling.source, 1, "this fabric has no switch", Refusal.NO_SWITCH)
+        refuse_unmatched(selection, {adapter.host for adapter in self.adapters} - {""})
         self.levels = self._levels()
         self.level = self.levels.level_of()
         self.bundles = self._bundles()
@@ -125,7 +129,7 @@ class _Recovery:
                 self.cabling.source,
                 1,
                 "no host is connected to a switch of this fabric",
-                "no_host",
+                Refusal.NO_HOST,
             )
         return levels(graph, hosts, self._key)
 
@@ -147,7 +151,7 @@ class _Recovery:
                 self.cabling.source,
                 1,
                 "no leaf of this fabric has a named host for tenants",
-                "no_host",
+                Refusal.NO_HOST,
             )
         return hosts
 
@@ -259,7 +263,19 @@ class _Recovery:
             absent_cables=len(missing),
             irregularities=tuple(irregularities),
             skipped=self.cabling.skipped,
+            kept_out=(
+                *kept_out(
+                    self.adapters, self.leaf_of, self.selection, self.beside_managers, self.tenants
+                ),
+                *unwired(self._without_a_cable()),
+            ),
         )
+
+    def _without_a_cable(self) -> Iterable[tuple[int, str]]:
+        wired = {end.guid for wire in self.cabling.wires for end in (wire.a, wire.b)}
+        for node in self.cabling.nodes.values():
+            if node.kind is Kind.ADAPTER and node.guid not in wired:
+                yield node.guid, node.name.partition(" ")[0] or node.name
 
     def _end(self, guid: int, port: int) -> str:
         return end_name(self.cabling.nodes[guid].name, PortRef(guid, port))
