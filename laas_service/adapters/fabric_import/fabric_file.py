@@ -228,6 +228,8 @@ def parse_fabric(
         return _described(generator.Description(xgft=text.strip()))
     refuse_foreign(text, source)
     imported = recover(ibnetdiscover.parse(text, source), selection)
+    kept_out = (name for kept in imported.report.kept_out for name in kept.names)
+    refuse_unmatched(selection or NO_SELECTION, {*imported.inventory.host_names, *kept_out} - {""})
     accepted = _no_fat_tree(source, imported.topology, imported.inventory, accept_no_fat_tree)
     report = replace(
         imported.report,

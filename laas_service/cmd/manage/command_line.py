@@ -133,17 +133,23 @@ _DATABASE = (
 NO_FAT_TREE = "no-fat-tree"
 """What ``--accept`` takes."""
 
-_IMPORTED = (
-    argument(
+
+def _source(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
         "file",
         nargs="?",
         metavar="FILE",
         help="ibnetdiscover dump, snapshot or description, also packed (gzip, bzip2, xz, zip); "
         "- for stdin, ufm: for [ufm]",
-    ),
-    argument(
+    )
+    source.add_argument(
         "--live", action="store_true", help="run ibnetdiscover on this machine; instead of FILE"
-    ),
+    )
+
+
+_IMPORTED = (
+    _source,
     *(
         argument(
             f"--{option}",

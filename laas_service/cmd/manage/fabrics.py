@@ -31,7 +31,7 @@ from laas_service.app.records import HostState, LinkState
 from laas_service.cmd.manage.command_line import NO_FAT_TREE
 from laas_service.cmd.manage.output import fitted, print_table, write
 from laas_service.cmd.manage.progress import progress
-from laas_service.domain.errors import InvalidInput, LaasError
+from laas_service.domain.errors import LaasError
 from laas_service.domain.features import HostChange
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.wording import listed
@@ -52,13 +52,12 @@ def read_file(args: argparse.Namespace) -> FabricFile:
     """Read the fabric that the arguments of ``IMPORTED`` name.
 
     Raises:
-        InvalidInput: neither a file nor ``--live`` is given, or both.
+        InvalidFile: this is no fabric, or one that is refused.
+        InvalidInput: the file cannot be read, or a pattern matches no host.
         Unavailable: UFM does not answer.
     """
     selection = Selection(tuple(args.exclude), tuple(args.include), tuple(args.subnet_manager))
     accept = NO_FAT_TREE in args.accept
-    if bool(args.file) == args.live:
-        raise InvalidInput("FILE", args.file or "", "give a file, or --live, and not both")
     if args.live:
         text, warnings = live.discovered()
         for warning in warnings[:_WARNINGS]:

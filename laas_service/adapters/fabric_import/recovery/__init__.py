@@ -24,7 +24,6 @@ from laas_service.adapters.fabric_import.recovery.hosts import (
 )
 from laas_service.adapters.fabric_import.recovery.kept_out import kept_out, unwired
 from laas_service.adapters.fabric_import.recovery.levels import Levels, levels, natural
-from laas_service.adapters.fabric_import.recovery.patterns import refuse_unmatched
 from laas_service.adapters.fabric_import.recovery.places import Pair, Wiring, places, wiring
 from laas_service.adapters.fabric_import.recovery.report import ImportReport, Irregularity
 from laas_service.adapters.fabric_import.refusal import Refusal
@@ -64,7 +63,6 @@ class _Recovery:
         self.adapters = list(self._adapters())
         if not any(node.kind is Kind.SWITCH for node in cabling.nodes.values()):
             raise InvalidFile(cabling.source, 1, "this fabric has no switch", Refusal.NO_SWITCH)
-        refuse_unmatched(selection, {adapter.host for adapter in self.adapters} - {""})
         self.levels = self._levels()
         self.level = self.levels.level_of()
         self.bundles = self._bundles()
