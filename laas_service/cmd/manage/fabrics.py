@@ -78,9 +78,10 @@ def read_file(args: argparse.Namespace) -> FabricFile:
 def import_fabric(args: argparse.Namespace) -> int:
     """Read a fabric, report what was recognised, and record it; 1 if it is refused."""
     try:
-        with progress(f"reading {args.file or live.TOOL}"), collected_later():
-            fabric = read_file(args)
-        told = list(_record(args, fabric)) if not args.dry_run else []
+        with collected_later():
+            with progress(f"reading {args.file or live.TOOL}"):
+                fabric = read_file(args)
+            told = list(_record(args, fabric)) if not args.dry_run else []
     except LaasError as error:
         refusal = refusal_of(error)
         if not args.json or refusal is None:

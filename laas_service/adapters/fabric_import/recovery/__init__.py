@@ -101,10 +101,11 @@ class _Recovery:
         return all(self.cabling.nodes[end.guid].kind is Kind.SWITCH for end in ends)
 
     def _adapters(self) -> Iterable[Adapter]:
+        nodes = self.cabling.nodes
         for wire in self.cabling.wires:
             for near, far in ((wire.a, wire.b), (wire.b, wire.a)):
-                if self._is_switch(far) and not self._is_switch(near):
-                    node = self.cabling.nodes[near.guid]
+                node = nodes[near.guid]
+                if node.kind is not Kind.SWITCH and nodes[far.guid].kind is Kind.SWITCH:
                     at = PortRef(far.guid, far.port)
                     yield Adapter(near.port_guid, near.port, node.kind, node.name, at, node.line)
 
