@@ -5,6 +5,7 @@
 from tests.bench import (
     constraints,
     histories,
+    importing,
     ledger,
     load,
     looks,
@@ -27,6 +28,7 @@ for part in (
     posting,
     sharing,
     load,
+    importing,
     histories,
 ):
     part.main()
