@@ -57,12 +57,16 @@ def settled() -> Iterator[None]:
 
 @contextmanager
 def collected_later() -> Iterator[None]:
-    """No collections until the end of the block, which makes many objects that all stay."""
+    """No collections until the end of the block, and none of the many objects that it makes.
+
+    For a command that ends soon after.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if enabled:
             gc.enable()
 

@@ -152,9 +152,10 @@ class _Cabling:
         return [
             (source, target)
             for part in self._parts()
+            for wanted in [self._mask(part) & targets]
             for source in part
             if self._bit[source] & sources
-            for missing in [self._mask(part) & targets & ~met[source]]
+            for missing in [wanted & ~met[source]]
             if missing
             for target in part
             if self._bit[target] & missing

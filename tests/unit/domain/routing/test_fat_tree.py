@@ -78,7 +78,7 @@ def test_no_fat_tree_is_refused_with_the_first_cables(name):
     assert named, cables
     assert (int(named[1]), int(named[2], 16)) == (one, guid(one))
     assert other == (int(named[3]) if named[3] else None)
-    assert refused.value.why.endswith("--accept-no-fat-tree imports the cabling as it is")
+    assert refused.value.why.endswith("--accept no-fat-tree takes the cabling as it is")
 
 
 @pytest.mark.parametrize("name", NO_TREES)
