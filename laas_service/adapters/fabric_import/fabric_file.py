@@ -228,8 +228,9 @@ def parse_fabric(
         return _described(generator.Description(xgft=text.strip()))
     refuse_foreign(text, source)
     imported = recover(ibnetdiscover.parse(text, source), selection)
-    kept_out = (name for kept in imported.report.kept_out for name in kept.names)
-    refuse_unmatched(selection or NO_SELECTION, {*imported.inventory.host_names, *kept_out} - {""})
+    names = {name for kept in imported.report.kept_out for name in kept.names}
+    names |= {name.partition(" ")[0] for name in names}  # as localhost of "localhost mlx5_0"
+    refuse_unmatched(selection or NO_SELECTION, {*imported.inventory.host_names, *names} - {""})
     accepted = _no_fat_tree(source, imported.topology, imported.inventory, accept_no_fat_tree)
     report = replace(
         imported.report,

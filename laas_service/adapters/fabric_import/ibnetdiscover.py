@@ -13,7 +13,7 @@ import enum
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,6 +51,8 @@ class Node:
     """Without control characters: the reader escapes them."""
     ports: int
     line: int
+    system_image: int = 0
+    """System image GUID: equal for all nodes of one card; 0 if the file has none."""
 
 
 class End(NamedTuple):
@@ -82,11 +84,15 @@ class Cabling:
     wires: tuple[Wire, ...]
     """The cables, each once."""
 
+    lmc: Mapping[int, int] = field(default_factory=dict)
+    """By node GUID the LMC of nodes that have several LIDs (2 to the power of the LMC) a port."""
+
     skipped: tuple[tuple[int, str], ...] = ()
     """Number and text of the lines that do not belong to a dump."""
 
 
-_GUID_LINE = re.compile(r"(?:vendid|devid|sysimgguid|switchguid|caguid|rtguid)=", re.I)
+_GUID_LINE = re.compile(r"(?:vendid|devid|(sysimgguid)|switchguid|caguid|rtguid)=", re.I)
+_GUID_VALUE = re.compile(r"[^=]*=\s*(?:0x)?([0-9a-f]{1,16})\b", re.I)
 _NODE = re.compile(
     r'(?P<kind>Switch|Ca|Hca|Rt)\s+(?P<ports>[0-9]{1,5})\s+"(?P<id>[^"]*)"(?:\s*#\s*"(?P<name>.*)")?'
 )
@@ -101,6 +107,8 @@ _PORT = re.compile(
 """Groups: port, its GUID, kind and GUID of the far node, far port, its GUID, speed."""
 
 _ID = re.compile(r"([SHR])-([0-9a-fA-F]{1,16})")
+_LMC = re.compile(r"[^#]*#\s*lid\s+\d+\s+lmc\s+([1-7])\b")
+_SWITCH_LMC = re.compile(r".*\blid\s+\d+\s+lmc\s+([1-7])$")
 _KINDS = {"Switch": "S", "Ca": "H", "Hca": "H", "Rt": "R"}
 _KIND_OF = {kind.value: kind for kind in Kind}
 
@@ -123,7 +131,9 @@ class _Reader:
     nodes: dict[int, Node] = field(default_factory=dict)
     ports: dict[tuple[int, int], _Line] = field(default_factory=dict)
     skipped: list[tuple[int, str]] = field(default_factory=list)
+    lmc: dict[int, int] = field(default_factory=dict)
     current: Node | None = None
+    system_image: int = 0
 
     def refuse(self, line: int, reason: str) -> InvalidFile:
         return InvalidFile(self.source, line, reason)
@@ -135,8 +145,10 @@ class _Reader:
             self.port(number, text)
         elif _NODE_START.match(text):
             self.node(number, text)
-        elif _GUID_LINE.match(text):
+        elif line := _GUID_LINE.match(text):
             self.current = None
+            if line[1] and (value := _GUID_VALUE.match(text)):
+                self.system_image = int(value[1], 16)
         elif not _SECTION.match(text):
             if len(self.skipped) == MOST_SKIPPED:
                 why = f"{MOST_SKIPPED} lines before this one belong to no dump; delete them"
@@ -155,7 +167,10 @@ class _Reader:
         if not 1 <= ports <= MAX_PORTS:
             raise self.refuse(number, f"{ports} ports; a node has 1 to {MAX_PORTS}")
         name = printable((match["name"] or "").strip())
-        self.current = self.nodes[guid] = Node(guid, Kind(id[1]), name, ports, number)
+        self.current = Node(guid, Kind(id[1]), name, ports, number, self.system_image)
+        self.nodes[guid], self.system_image = self.current, 0
+        if lmc := _SWITCH_LMC.match(text, match.end()):
+            self.lmc[guid] = int(lmc[1])
 
     def port(self, number: int, text: str) -> None:
         node, match = self.current, _PORT.match(text)
@@ -171,8 +186,13 @@ class _Reader:
         if place in self.ports:
             first = self.ports[place].line
             raise self.refuse(number, f"port {port} was described before, at line {first}")
-        near_guid = 0 if node.kind is Kind.SWITCH else self.guid(number, own)
-        far_guid = 0 if kind is Kind.SWITCH else self.guid(number, far_own)
+        near_guid = far_guid = 0
+        if node.kind is not Kind.SWITCH:
+            near_guid = self.guid(number, own)
+            if lmc := _LMC.match(text):
+                self.lmc[node.guid] = max(int(lmc[1]), self.lmc.get(node.guid, 0))
+        if kind is not Kind.SWITCH:
+            far_guid = self.guid(number, far_own)
         self.ports[place] = _Line(
             number,
             End(node.guid, port, near_guid),
@@ -256,7 +276,7 @@ def parse(text: str, source: str = "fabric") -> Cabling:
             if end.port_guid and end_of.setdefault(end.port_guid, end) != end:
                 line_number = reader.ports[end.guid, end.port].line
                 raise reader.refuse(line_number, f"port GUID {end.port_guid:x} occurs twice")
-    return Cabling(source, reader.nodes, wires, tuple(reader.skipped))
+    return Cabling(source, reader.nodes, wires, reader.lmc, tuple(reader.skipped))
 
 
 # -- writing ------------------------------------------------------------------

@@ -24,6 +24,7 @@ from laas_service.adapters.fabric_import.recovery.hosts import (
 )
 from laas_service.adapters.fabric_import.recovery.kept_out import kept_out, unwired
 from laas_service.adapters.fabric_import.recovery.levels import Levels, levels, natural
+from laas_service.adapters.fabric_import.recovery.machines import Machines
 from laas_service.adapters.fabric_import.recovery.places import Pair, Wiring, places, wiring
 from laas_service.adapters.fabric_import.recovery.report import ImportReport, Irregularity
 from laas_service.adapters.fabric_import.refusal import Refusal
@@ -60,6 +61,7 @@ class _Recovery:
         self.cabling = cabling
         self.selection = selection
         self.switch_wires = [w for w in cabling.wires if self._is_switch(w.a, w.b)]
+        self.machines = Machines.among(cabling.nodes.values())
         self.adapters = list(self._adapters())
         if not any(node.kind is Kind.SWITCH for node in cabling.nodes.values()):
             raise InvalidFile(cabling.source, 1, "this fabric has no switch", Refusal.NO_SWITCH)
@@ -107,7 +109,8 @@ class _Recovery:
                 node = nodes[near.guid]
                 if node.kind is not Kind.SWITCH and nodes[far.guid].kind is Kind.SWITCH:
                     at = PortRef(far.guid, far.port)
-                    yield Adapter(near.port_guid, near.port, node.kind, node.name, at, node.line)
+                    guid, known = near.port_guid, self.machines.of[near.guid]
+                    yield Adapter(guid, near.port, node.kind, node.name, at, node.line, known)
 
     def _levels(self) -> Levels:
         graph: nx.Graph[int] = nx.Graph()
@@ -116,7 +119,7 @@ class _Recovery:
         pairs = (sorted((w.a.guid, w.b.guid)) for w in self.switch_wires)
         for (a, b), count in Counter((a, b) for a, b in pairs if a != b).items():
             graph.add_edge(a, b, cables=count)
-        bearing = [a for a in self.adapters if a.kind is Kind.ADAPTER and not a.aggregation]
+        bearing = [a for a in self.adapters if a.of_a_machine]
         hosts = Counter(a.at.guid for a in bearing if not self.selection.manages(a.host))
         leaves = set(hosts)
         for adapter in bearing:  # a manager makes no leaf of a switch above leaves with hosts
@@ -146,12 +149,15 @@ class _Recovery:
     def _tenants(self) -> TenantHosts:
         hosts = tenant_hosts(self.adapters, self.leaf_of, self.describe, self.selection)
         if hosts is None:
-            raise InvalidFile(
-                self.cabling.source,
-                1,
-                "no leaf of this fabric has a named host for tenants",
-                Refusal.NO_HOST,
-            )
+            what = "no leaf of this fabric has a named host for tenants"
+            called = Counter(a.name for a in self.adapters if a.of_a_machine and not a.host)
+            if called:
+                name, count = called.most_common(1)[0]
+                what += (
+                    f": {called.total()} adapters name no machine, {count} of them are called "
+                    f"{name!r}; give the machines host names, then restart rdma-ndd there"
+                )
+            raise InvalidFile(self.cabling.source, 1, what, Refusal.NO_HOST)
         return hosts
 
     def _hosts_beside_managers(self) -> list[str]:
@@ -239,11 +245,11 @@ class _Recovery:
         irregularities = [*self._odd_switches(), *self._odd_cables(wired)]
         irregularities += [*self._absent(topology.tree, missing), *self._slow()]
         irregularities += [*self._back_to_back(), *tenants.irregularities]
-        irregularities += self._beside_managers()
+        irregularities += [*self._beside_managers(), *self.machines.odd, *self._several_lids()]
         group_sizes = Counter(
             tuple(self.leaf_of[adapter.at.guid] for adapter in host) for host in tenants.hosts
         )
-        named = {a.name.partition(" ")[0] for a in self.adapters if not a.aggregation} - {""}
+        named = {a.host for a in self.adapters} - {""}
         excluded = [a for a in self.adapters if a.host and self.selection.excludes(a.host)]
         return ImportReport(
             source=self.cabling.source,
@@ -271,10 +277,26 @@ class _Recovery:
         )
 
     def _without_a_cable(self) -> Iterable[tuple[int, str]]:
-        wired = {end.guid for wire in self.cabling.wires for end in (wire.a, wire.b)}
-        for node in self.cabling.nodes.values():
-            if node.kind is Kind.ADAPTER and node.guid not in wired:
-                yield node.guid, node.name.partition(" ")[0] or node.name
+        """Port GUIDs (or node GUIDs, where no port has a cable) that are on no switch."""
+        wired = {adapter.guid for adapter in self.adapters}
+        told = {adapter.host for adapter in self.adapters}  # a machine is told once
+        ends = [e for wire in self.cabling.wires for e in (wire.a, wire.b) if e.port_guid]
+        loose = [(e.port_guid, e.guid) for e in ends if e.port_guid not in wired]
+        cabled = {end.guid for end in ends}
+        loose += [(guid, guid) for guid in self.machines.of if guid not in cabled]
+        for port, guid in loose:
+            host = self.machines.of[guid].host
+            yield port, host if host and host not in told else self.cabling.nodes[guid].name
+
+    def _several_lids(self) -> Iterable[Irregularity]:
+        if lmc := self.cabling.lmc:
+            guid = min(lmc)
+            detail = (
+                f"{len(lmc)} nodes have an LMC above 0, as {self._switch(guid)} with {lmc[guid]}; "
+                "set lmc 0 for the subnet manager and restart it, or it gives ports other LIDs "
+                "than the published ones and no tables are confirmed"
+            )
+            yield Irregularity("several LIDs", detail)
 
     def _end(self, guid: int, port: int) -> str:
         return end_name(self.cabling.nodes[guid].name, PortRef(guid, port))

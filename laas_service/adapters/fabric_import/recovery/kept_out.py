@@ -5,7 +5,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from laas_service.adapters.fabric_import.ibnetdiscover import Kind
 from laas_service.adapters.fabric_import.recovery.hosts import (
     Adapter,
     Leaf,
@@ -17,8 +16,10 @@ from laas_service.adapters.fabric_import.recovery.report import KeptOut, Reason
 from laas_service.domain.inventory import HOST_NAME
 
 _WHY = {
-    "router": (Reason.ROUTER, "leads to another subnet"),
-    "aggregation": (Reason.AGGREGATION, "is a part of its switch, and no machine"),
+    "ambiguous": (
+        Reason.AMBIGUOUS,
+        "GUIDs show several machines under one name; give each a name of its own",
+    ),
     "nameless": (
         Reason.NAMELESS,
         "the description names no machine; start rdma-ndd there, or set the node description",
@@ -39,6 +40,13 @@ _WHY = {
         Reason.SERVICE,
         "is on other leaves than the rails of most hosts need; to offer it, cable it as they are",
     ),
+    "router": (Reason.ROUTER, "leads to another subnet"),
+    "gateway": (Reason.GATEWAY, "leads to another network"),
+    "aggregation": (Reason.AGGREGATION, "is a part of its switch, and no machine"),
+    "service_processor": (
+        Reason.SERVICE_PROCESSOR,
+        "manages a machine, and is none for tenants; rename it if it is one",
+    ),
 }
 
 
@@ -51,35 +59,33 @@ def kept_out(
 ) -> tuple[KeptOut, ...]:
     """What is kept out, in the order of ``_WHY``; adapters of tenants' hosts never are.
 
-    ``beside_managers`` are hosts on a leaf with a subnet manager.
+    ``beside_managers`` are hosts on a leaf with a subnet manager. All adapters of a machine are
+    kept out for the same reason.
     """
     offered, beside = {host[0].host for host in tenants.hosts}, set(beside_managers)
+    waiting = [a for a in adapters if not a.host or a.host not in offered]
+    above = {a.host for a in waiting if a.host and a.at.guid not in leaf_of}
     found: defaultdict[str, list[Adapter]] = defaultdict(list)
-    for adapter in adapters:
-        if not adapter.host or adapter.host not in offered:
-            found[_kind(adapter, leaf_of, selection, beside)].append(adapter)
+    for adapter in waiting:
+        found[_kind(adapter, above, selection, beside)].append(adapter)
     return tuple(_kept(kind, found[kind]) for kind in _WHY if kind in found)
 
 
-def _kind(
-    adapter: Adapter, leaf_of: Mapping[int, Leaf], selection: Selection, beside: set[str]
-) -> str:
-    host = adapter.host
-    if adapter.kind is Kind.ROUTER:
-        return "router"
-    if adapter.aggregation:
-        return "aggregation"
+def _kind(adapter: Adapter, above: set[str], selection: Selection, beside: set[str]) -> str:
+    host, known = adapter.host, adapter.identity.kept
     if not host:
-        return "nameless"
+        return known.value if known else Reason.NAMELESS.value
     if selection.manages(host):
         return "manager"
     if host in beside:
         return "beside"
     if selection.excludes(host):
         return "excluded"
+    if known:
+        return known.value
     if not HOST_NAME.fullmatch(host):
         return "misnamed"
-    return "above" if adapter.at.guid not in leaf_of else "pattern"
+    return "above" if host in above else "pattern"
 
 
 def _kept(kind: str, adapters: list[Adapter]) -> KeptOut:

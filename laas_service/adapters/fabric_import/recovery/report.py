@@ -84,7 +84,16 @@ class KeptOut:
         return len(self.guids) if self.kind in _PARTS else len(self.names)
 
 
-_PARTS = frozenset({Reason.NAMELESS, Reason.AGGREGATION, Reason.ROUTER})
+_PARTS = frozenset(
+    {
+        Reason.NAMELESS,
+        Reason.AMBIGUOUS,
+        Reason.AGGREGATION,
+        Reason.ROUTER,
+        Reason.GATEWAY,
+        Reason.UNWIRED,
+    }
+)
 """Kinds whose names tell no machines apart."""
 
 
@@ -195,6 +204,8 @@ ACTIONS = (
     "no fat-tree",
     "no route to a subnet manager",
     "host name that compute refuses",
+    "one name for several machines",
+    "several LIDs",
     "cable inside a level",
     "cable past a level",
     "cable between pods",
