@@ -77,6 +77,9 @@ class FabricFile:
     selection: Selection = NO_SELECTION
     """The hosts that an operator named."""
 
+    accepted: tuple[str, ...] = ()
+    """Why the cabling is no fat-tree, if it was accepted nevertheless."""
+
     @cached_property
     def beside_managers(self) -> Mapping[int, bool]:
         """Hosts on a leaf with a subnet manager, if rails are planes of their own; ascending.
@@ -164,11 +167,9 @@ def parse_fabric(
     _refuse_without_cables(text, source)
     imported = recover(ibnetdiscover.parse(text, source), selection)
     judged = Judgement(imported.topology, imported.inventory, imported.services)
-    if not accept_no_fat_tree:
-        _check_fat_tree(source, judged)
+    accepted = _no_fat_tree(source, judged, accept_no_fat_tree)
     report = replace(
         imported.report,
-        accepted=tuple(map(str, judged.breaches)),
         irregularities=(
             *imported.report.irregularities,
             *_unmanaged(imported.inventory, judged),
@@ -180,6 +181,7 @@ def parse_fabric(
         lambda: imported.inventory,
         report,
         selection=selection or NO_SELECTION,
+        accepted=accepted,
     )
 
 
@@ -211,9 +213,10 @@ def _unmanaged(inventory: Inventory, judged: Judgement) -> Iterator[Irregularity
                 yield Irregularity("no route to a subnet manager", detail)
 
 
-def _check_fat_tree(source: str, judged: Judgement) -> None:
+def _no_fat_tree(source: str, judged: Judgement, accept: bool) -> tuple[str, ...]:
+    """Why a cabling is no fat-tree; empty if it is one. Raises: InvalidFile, unless accepted."""
     found = judged.breaches
-    if found:
+    if found and not accept:
         fixes = dict.fromkeys(breach.fix for breach in found)
         raise InvalidFile(
             source,
@@ -222,6 +225,7 @@ def _check_fat_tree(source: str, judged: Judgement) -> None:
             + ". ".join([*map(str, found), *fixes])
             + "; --accept no-fat-tree takes the cabling as it is",
         )
+    return tuple(map(str, found))
 
 
 def _check_ports(inventory: Inventory) -> None:
@@ -263,7 +267,7 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
     if inventory and not accept_no_fat_tree:
         _check_ports(inventory)
         services = {e.guid for e in inventory.endpoints if e.host is None}
-        _check_fat_tree(source, Judgement(state.topology, inventory, services))
+        _no_fat_tree(source, Judgement(state.topology, inventory, services), accept=False)
     return FabricFile(
         state.topology,
         lambda: inventory or generator.inventory(state.topology),

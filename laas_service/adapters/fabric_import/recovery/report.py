@@ -106,9 +106,6 @@ class ImportReport:
     absent_cables: int
     irregularities: tuple[Irregularity, ...] = ()
     kept_out: tuple[KeptOut, ...] = ()
-    accepted: tuple[str, ...] = ()
-    """Why the cabling is no fat-tree, if it was accepted nevertheless."""
-
     skipped: tuple[tuple[int, str], ...] = field(default=(), repr=False)
     """Number and text of the lines that do not belong to a dump."""
 
