@@ -20,7 +20,6 @@ from laas_service.adapters.fabric_import import decoding, generator, ibnetdiscov
 from laas_service.adapters.fabric_import.foreign import refuse_foreign
 from laas_service.adapters.fabric_import.generator import of_sane_size, parse_xgft
 from laas_service.adapters.fabric_import.recovery import (
-    Imported,
     ImportReport,
     Irregularity,
     Selection,
@@ -33,8 +32,8 @@ from laas_service.adapters.fabric_import.refusal import Refusal
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, Inventory
-from laas_service.domain.routing.fabric_tables import forwarding_tables
-from laas_service.domain.routing.fat_tree import breaches
+from laas_service.domain.routing.default_tables import NO_ROUTE
+from laas_service.domain.routing.fat_tree import Judgement
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 
@@ -193,7 +192,8 @@ def read_fabric(
     """Read the fabric in a file or in a text; a text has line ends, or ``{`` or sizes in front.
 
     ``selection`` says which hosts of a dump are for tenants. ``accept_no_fat_tree`` accepts
-    cablings that ``laas_service.domain.routing.fat_tree`` does not.
+    cablings that ``laas_service.domain.routing.fat_tree`` does not; the report then says what
+    they cannot do. Whatever is accepted can be published.
 
     Raises:
         InvalidFile: the file describes no fabric, is truncated, or its cabling is no fat-tree;
@@ -231,10 +231,15 @@ def parse_fabric(
     names = {name for kept in imported.report.kept_out for name in kept.names}
     names |= {name.partition(" ")[0] for name in names}  # as localhost of "localhost mlx5_0"
     refuse_unmatched(selection or NO_SELECTION, {*imported.inventory.host_names, *names} - {""})
-    accepted = _no_fat_tree(source, imported.topology, imported.inventory, accept_no_fat_tree)
+    judged = Judgement(imported.topology, imported.inventory, imported.services)
+    accepted = _no_fat_tree(source, judged, accept_no_fat_tree)
     report = replace(
         imported.report,
-        irregularities=(*imported.report.irregularities, *_unmanaged(imported)),
+        irregularities=(
+            *imported.report.irregularities,
+            *_unmanaged(imported.inventory, judged),
+            *(Irregularity("pairs without a path", text) for text in judged.without_path),
+        ),
     )
     return FabricFile(
         imported.topology,
@@ -252,44 +257,41 @@ def _summary(topology: Topology) -> str:
     return f"{shape}, {hosts} hosts on {topology.rails} rail(s)"
 
 
-def _unmanaged(imported: Imported) -> Iterator[Irregularity]:
+def _unmanaged(inventory: Inventory, judged: Judgement) -> Iterator[Irregularity]:
     """Ports and switches without a route to or from a subnet manager above the leaves.
 
     A manager on a leaf has routes wherever cables lead.
     """
-    inventory = imported.inventory
     level = {switch.guid: switch.level for switch in inventory.switches}
     managers = [manager for manager in inventory.managers if level[manager.at.guid] > 1]
     if not managers:
         return
-    tables = forwarding_tables(imported.topology, inventory, ())
+    index = {guid: i for i, guid in enumerate(judged.tables.destinations)}
     nodes = [(s.guid, s.guid, s.name) for s in inventory.switches]
     nodes += [(e.guid, e.at.guid, e.name) for e in inventory.endpoints]
     for manager in managers:
         where = f"{manager.name} at {inventory.switch_of_guid[manager.at.guid].name}"
+        own = judged.rows[manager.at.guid]
         for guid, at, name in nodes:
-            ways = tables.port(manager.at.guid, guid), tables.port(at, manager.guid)
-            if None in ways:
+            if NO_ROUTE in (own[index[guid]], judged.rows[at][index[manager.guid]]):
                 detail = f"{name}[{guid:#018x}] to or from {where}: it would close a cycle"
                 yield Irregularity("no route to a subnet manager", detail)
 
 
-def _no_fat_tree(
-    source: str, topology: Topology, inventory: Inventory, accept: bool
-) -> tuple[str, ...]:
+def _no_fat_tree(source: str, judged: Judgement, accept: bool) -> tuple[str, ...]:
     """Why a cabling is no fat-tree; empty if it is one. Raises: InvalidFile, unless accepted."""
-    found = tuple(map(str, breaches(topology, inventory)))
+    found = judged.breaches
     if found and not accept:
+        fixes = dict.fromkeys(breach.fix for breach in found)
         raise InvalidFile(
             source,
             1,
             "the cabling is no fat-tree of two or three levels: "
-            + ". ".join(found)
-            + ". Check these cables and plug them in as a tree; --accept no-fat-tree takes the "
-            "cabling as it is",
+            + ". ".join([*map(str, found), *fixes])
+            + "; --accept no-fat-tree takes the cabling as it is",
             Refusal.NO_FAT_TREE,
         )
-    return found
+    return tuple(map(str, found))
 
 
 def _check_ports(inventory: Inventory) -> None:
@@ -332,7 +334,9 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
     accepted: tuple[str, ...] = ()
     if inventory:
         _check_ports(inventory)
-        accepted = _no_fat_tree(source, state.topology, inventory, accept_no_fat_tree)
+        services = {e.guid for e in inventory.endpoints if e.host is None}
+        judged = Judgement(state.topology, inventory, services)
+        accepted = _no_fat_tree(source, judged, accept_no_fat_tree)
     return FabricFile(
         state.topology,
         lambda: inventory or generator.inventory(state.topology),

@@ -43,6 +43,8 @@ class Imported:
     topology: Topology
     inventory: Inventory
     report: ImportReport
+    services: frozenset[int]
+    """Port GUIDs of the adapters of hosts that the operator named as not for tenants."""
 
 
 def recover(cabling: Cabling, selection: Selection | None = None) -> Imported:
@@ -95,7 +97,9 @@ class _Recovery:
             absent_links=frozenset(wired.absent),
         )
         inventory = self._inventory(topology, wired, ports)
-        return Imported(topology, inventory, self._report(topology, wired))
+        services = (a for a in self.adapters if a.host and self.selection.excludes(a.host))
+        named = frozenset(adapter.guid for adapter in services)
+        return Imported(topology, inventory, self._report(topology, wired), named)
 
     # -- reading the cabling ----------------------------------------------------
 
@@ -133,7 +137,10 @@ class _Recovery:
                 "no host is connected to a switch of this fabric",
                 Refusal.NO_HOST,
             )
-        return levels(graph, hosts, self._key)
+        services = hosts.keys() - {
+            a.at.guid for a in bearing if not (a.host and self.selection.excludes(a.host))
+        }
+        return levels(graph, hosts, self._key, services)
 
     def _key(self, guid: int) -> tuple[object, ...]:
         return natural(self.cabling.nodes[guid].name), guid
@@ -308,6 +315,12 @@ class _Recovery:
         for guid, level in self.levels.beyond.items():
             detail = f"{self._switch(guid)} is outside the tree of three levels (level {level})"
             yield Irregularity("switch outside the tree", detail)
+        for guid in self.levels.edges:
+            detail = (
+                f"{self._switch(guid)} is cabled into several pods, past the L2 switches or to a "
+                "leaf, so its hosts are kept out; cable it to L2 switches of one pod to offer them"
+            )
+            yield Irregularity("leaf outside the pods", detail)
         bearing = {a.at.guid for a in self.adapters if not a.aggregation}
         for leaf in sorted(self.leaf_of, key=self.leaf_of.__getitem__):
             if leaf not in bearing:
@@ -315,8 +328,9 @@ class _Recovery:
 
     def _odd_cables(self, wired: Wiring) -> Iterable[Irregularity]:
         pod_of = {s: n for n, pod in enumerate(self.levels.pods) for s in (*pod.leaves, *pod.l2s)}
+        edges = set(self.levels.edges)
         for cable in wired.cables:
-            if cable.link is not None:
+            if cable.link is not None or not edges.isdisjoint((cable.lower.guid, cable.upper.guid)):
                 continue
             a, b = cable.lower.guid, cable.upper.guid
             levels_ = self.level[a], self.level[b]
