@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FABRIC ?=
+ACCEPT ?=
 JSON ?=
 HTML ?=
 KEEP ?=
@@ -14,7 +15,7 @@ PROFILE = test
 .PHONY: demo test lint bench docs stack packages clean
 
 demo: $(VENV)/installed packages
-	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(JSON),--json "$(JSON)") $(if $(HTML),--html "$(HTML)")
+	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(ACCEPT),--accept "$(ACCEPT)") $(if $(JSON),--json "$(JSON)") $(if $(HTML),--html "$(HTML)")
 
 test: $(VENV)/tools packages
 	$(BIN)/tox run -e py3,research,functional,nova,keystone,ironic

@@ -57,6 +57,22 @@ def settled() -> Iterator[None]:
         gc.unfreeze()
 
 
+@contextmanager
+def collected_later() -> Iterator[None]:
+    """No collections until the end of the block, and none of the many objects that it makes.
+
+    For a command that ends soon after.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
+
+
 def collect_if_due() -> None:
     """Collect if enough objects have been made since the last full collection.
 

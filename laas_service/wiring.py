@@ -338,7 +338,6 @@ class Parts:
             multicast=options.multicast,
             services=[_guid(text) for text in options.services],
             one_rule_per_group=options.one_rule_per_group,
-            allow_unreachable_pairs=options.allow_unreachable_pairs,
             virtual_ports=options.virtual_ports,
             level=shared_level(self._conf),
             keep=options.keep,
@@ -830,7 +829,6 @@ def _files(conf: cfg.ConfigOpts, fabric: str) -> render.Settings:
         multicast=options.multicast,
         services=tuple(sorted(_guid(text) for text in options.services)),
         one_rule_per_group=options.one_rule_per_group,
-        allow_unreachable_pairs=options.allow_unreachable_pairs,
         virtual_ports=options.virtual_ports,
         level=shared_level(conf),
     )

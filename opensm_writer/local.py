@@ -37,10 +37,9 @@ class LocalSubnetManager:
     show the switches. ``attended`` says that somebody has a subnet manager read the directory.
 
     ``directory`` has one directory for each fabric. ``enforcement``, ``multicast``, ``services``,
-    ``one_rule_per_group``, ``allow_unreachable_pairs``, ``virtual_ports`` and ``level`` are
-    described at ``render.Settings``.
-    ``keep`` is how many older sets stay. ``site`` has the site
-    settings without ``opensm``, which has its own.
+    ``one_rule_per_group``, ``virtual_ports`` and ``level`` are described at ``render.Settings``.
+    ``keep`` is how many older sets stay. ``site`` has the site settings without ``opensm``, which
+    has its own.
 
     Raises:
         InvalidInput: a setting is wrong, or ``opensm`` is given with enforcement ``chains``:
@@ -56,7 +55,6 @@ class LocalSubnetManager:
         multicast: bool = False,
         services: Collection[int] = (),
         one_rule_per_group: bool = False,
-        allow_unreachable_pairs: bool = False,
         virtual_ports: bool = False,
         level: int = 0,
         keep: int = 3,
@@ -82,7 +80,6 @@ class LocalSubnetManager:
             tuple(sorted(services)),
             one_rule_per_group,
             virtual_ports,
-            allow_unreachable_pairs,
             level,
         )
         self._keep = keep

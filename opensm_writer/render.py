@@ -64,7 +64,6 @@ class Settings:
     services: tuple[int, ...] = ()  # port GUIDs (storage, login) that every tenant may reach
     one_rule_per_group: bool = False  # port groups for old releases of the vendor's OpenSM
     virtual_ports: bool = False  # whether OpenSM knows virtual ports: partitions list them
-    allow_unreachable_pairs: bool = False  # publish tables without routes between some adapters
     level: int = 0  # service level and virtual lane of shared hosts; 0: that of all others
     bare: bool = False  # entries of tables without port GUIDs: for readers that check the LIDs
 
@@ -90,13 +89,10 @@ def set_files(
     ``rendered`` is described at ``lfts``.
 
     Raises:
-        LimitExceeded: the enforcement is ``chains``, and the chains cannot hold the tenants; or
-            the default tables leave out adapters that cables connect, which the settings forbid.
+        LimitExceeded: the enforcement is ``chains``, and the chains cannot hold the tenants.
     """
     if configuration.chains is None and settings.enforcement == "chains":
         raise LimitExceeded(configuration.chains_omitted or "no routing chains")
-    if not settings.allow_unreachable_pairs:
-        _check_reachable(configuration)
     files: dict[str, Iterable[str]] = {
         TABLES: lfts(configuration, rendered, settings.bare),
         "guid2lid": guid2lid(configuration.lids),
@@ -108,18 +104,6 @@ def set_files(
     if configuration.chains is not None:
         files |= chain_files(configuration.chains, settings)
     return dict(sorted(files.items()))
-
-
-def _check_reachable(configuration: SubnetConfiguration) -> None:
-    cut = configuration.tables.unreached
-    if cut is not None:
-        switches, (far, port) = configuration.state.inventory.switch_of_guid, cut.endpoint.at
-        raise LimitExceeded(
-            f"the default tables leave {cut.pairs} pair(s) of adapters without a path that the "
-            f"cabling connects, the first from {switches[cut.switch].name}[{guid_text(cut.switch)}]"
-            f" to {cut.endpoint.name} at {switches[far].name}[{guid_text(far)}] port {port}; "
-            "re-cable the fabric as a fat-tree, or set [opensm] allow_unreachable_pairs"
-        )
 
 
 def lfts(

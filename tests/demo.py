@@ -2,7 +2,7 @@
 
 """Demonstrates the service from end to end: from a cable list to isolated tenants and back.
 
-    python -m tests.demo [--fabric DUMP] [--json FILE]
+    python -m tests.demo [--fabric DUMP] [--accept no-fat-tree] [--json FILE]
 
 Imports a fabric from what ``ibnetdiscover`` prints and starts the service with its
 default configuration. Allocates hosts to tenants over REST until a request is refused.
@@ -15,6 +15,7 @@ stay in ``demo/`` for inspection.
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import shutil
 import signal
@@ -25,15 +26,17 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from laas_service import page
-from laas_service.adapters.fabric_import.fabric_file import read_fabric
+from laas_service.adapters.fabric_import.fabric_file import FabricFile, read_fabric
 from laas_service.adapters.fabric_import.netlist import netlist, node_id
-from laas_service.domain.inventory import Endpoint
+from laas_service.adapters.fabric_import.recovery.report import Reason
+from laas_service.domain.errors import LaasError
+from laas_service.domain.inventory import Endpoint, Inventory
 from tests.ibsim import AVAILABLE, Simulator
 from tests.waiting import PATIENCE, eventually
 
@@ -51,6 +54,9 @@ console = Console(width=110, highlight=False, soft_wrap=True)
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__.split("\n")[0])
     parser.add_argument("--fabric", type=Path, help="what ibnetdiscover printed")
+    parser.add_argument(
+        "--accept", action="append", default=[], choices=("no-fat-tree",), help="see fabric import"
+    )
     parser.add_argument("--json", type=Path, help="also write what was seen to this file")
     parser.add_argument("--html", type=Path, help="write the page of the fabric to this file")
     arguments = parser.parse_args(argv)
@@ -59,7 +65,10 @@ def main(argv: list[str] | None = None) -> int:
     seen: dict[str, Any] = {"simulated": AVAILABLE}
     with ExitStack() as stack:
         try:
-            problems = story(stack, arguments.fabric, seen, arguments.html)
+            cables = Cables(arguments.fabric, tuple(arguments.accept))
+            problems = story(stack, cables, seen, arguments.html)
+        except LaasError as error:
+            raise SystemExit(f"demo: {error}") from error
         except AssertionError as error:  # a wait timed out
             raise SystemExit(str(error)) from error
     seen["problems"] = problems
@@ -71,19 +80,33 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if problems else 0
 
 
+class Cables(NamedTuple):
+    """The dump (None: of the example), and what ``--accept`` takes."""
+
+    dump: Path | None
+    accept: tuple[str, ...] = ()
+
+    def read(self) -> FabricFile:
+        """What the import recognises. Raises: LaasError."""
+        accept = "no-fat-tree" in self.accept
+        return read_fabric(self.dump or EXAMPLE, accept_no_fat_tree=accept)
+
+
 def story(
-    stack: ExitStack, dump: Path | None, seen: dict[str, Any], html: Path | None = None
+    stack: ExitStack, cables: Cables, seen: dict[str, Any], html: Path | None = None
 ) -> list[str]:
     """Run all steps and return the problems found."""
     heading("A fabric, from its cable list")
-    manager = management_port(dump)
-    simulator = stack.enter_context(simulated(dump, manager)) if AVAILABLE else None
-    path = dump or cable_list(simulator)
+    fabric = cables.read()
+    manager = management_port(fabric)
+    simulator = stack.enter_context(simulated(fabric.inventory, manager)) if AVAILABLE else None
+    path = cables.dump or cable_list(simulator)
     subnet = SubnetManager(simulator) if simulator else None
     configure(subnet)
     run("laas-manage", "db", "upgrade")
-    host = ["--subnet-manager", manager.name.split()[0]]
-    run("laas-manage", "fabric", "import", str(path), "--id", FABRIC, *host)
+    words = [word for accept in cables.accept for word in ("--accept", accept)]
+    words += ["--subnet-manager", glob.escape(manager.name.split()[0])]
+    run("laas-manage", "fabric", "import", str(path), "--id", FABRIC, *words)
 
     heading("The service, and the subnet manager")
     service = Service(stack)
@@ -194,22 +217,22 @@ def show_files() -> dict[str, int]:
 # -- the fabric -----------------------------------------------------------------
 
 
-def simulated(dump: Path | None, manager: Endpoint) -> Simulator:
-    """The simulator on the fabric of the dump, or of the example description without one."""
-    inventory = read_fabric(dump or EXAMPLE).inventory
+def simulated(inventory: Inventory, manager: Endpoint) -> Simulator:
+    """The simulator on a fabric."""
     return Simulator(netlist(inventory), host=node_id(inventory, manager))
 
 
-def management_port(dump: Path | None) -> Endpoint:
+def management_port(fabric: FabricFile) -> Endpoint:
     """The adapter the subnet manager runs on: of a host that is not for tenants, if possible."""
+    inventory, kept_out = fabric.inventory, fabric.report.kept_out if fabric.report else ()
+    machines = {name for kept in kept_out if kept.kind is Reason.SERVICE for name in kept.names}
     adapters = [
-        endpoint
-        for endpoint in read_fabric(dump or EXAMPLE).inventory.endpoints
-        if "Aggregation Node" not in endpoint.name
+        endpoint for endpoint in inventory.endpoints if "Aggregation Node" not in endpoint.name
     ]
     managers = [endpoint for endpoint in adapters if endpoint.name.startswith("sm")]
-    others = [endpoint for endpoint in adapters if endpoint.host is None]
-    return (managers or others or adapters)[-1]
+    others = [each for each in adapters if each.name.partition(" ")[0] in machines]
+    tenants = [endpoint for endpoint in adapters if endpoint.host is not None]
+    return (managers or others or tenants)[-1]
 
 
 def cable_list(simulator: Simulator | None) -> Path:

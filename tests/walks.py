@@ -15,7 +15,7 @@ from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.domain.routing.fabric_tables import ForwardingTables
 from laas_service.domain.topology import Link, Topology
 
-LONGEST = 10
+LONGEST = 20
 
 Hop = tuple[Cable, bool]
 """A cable, and whether the packet goes down on it."""

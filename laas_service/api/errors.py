@@ -50,6 +50,7 @@ STATUS: dict[type[errors.LaasError], int] = {
     errors.Conflict: 409,
     errors.ConcurrentUpdate: 409,
     errors.DoubleClaim: 409,
+    errors.ManagedElsewhere: 409,
     errors.HostsBusy: 409,
     errors.LimitExceeded: 409,
     errors.PreconditionFailed: 412,

@@ -119,7 +119,16 @@ def parser() -> argparse.ArgumentParser:
     fabric = top.add_mutually_exclusive_group()
     fabric.add_argument("--xgft", metavar="SPEC", help='such as "3;18,18,36;1,18,18"')
     fabric.add_argument(
-        "--fabric", metavar="FILE", help="fabric description, snapshot, or ibnetdiscover dump"
+        "--fabric",
+        metavar="FILE",
+        help="description, snapshot, or ibnetdiscover dump; also packed",
+    )
+    top.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        choices=("no-fat-tree",),
+        help="take a cabling that is no fat-tree, as laas-manage fabric import does",
     )
     top.add_argument("--policy", choices=sorted(PLANNING), default="jigsaw")
     top.add_argument(
@@ -216,7 +225,8 @@ def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Ledger]:
         parse_xgft(args.xgft)
         source = parse_fabric(args.xgft, "xgft")
     else:
-        source = read_fabric(Path(args.state if args.fabric is None else args.fabric))
+        path = Path(args.state if args.fabric is None else args.fabric)
+        source = read_fabric(path, accept_no_fat_tree="no-fat-tree" in args.accept)
     if args.state is None:
         fabric: Ledger = SharedLedger(source.topology)
         fabric.withhold(source.shared_plane)

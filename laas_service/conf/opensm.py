@@ -129,17 +129,6 @@ Old releases of the vendor's OpenSM allow only one rule in a group. Switch it on
 says that it refuses port_groups.conf. Newer releases read both forms.
 """,
     ),
-    cfg.BoolOpt(
-        "allow_unreachable_pairs",
-        default=False,
-        help="""
-Publish default tables that leave pairs of adapters without a route though cables connect them.
-
-By default such tables are not published, and the last generation stays in force. This happens
-only in a fabric that is no fat-tree. Set it, for the API and the workers, for a fabric that was
-imported with --accept-no-fat-tree if those pairs never communicate.
-""",
-    ),
     cfg.IntOpt(
         "keep",
         default=3,

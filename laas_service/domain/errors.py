@@ -39,15 +39,19 @@ HIDDEN = _Hidden()
 
 
 class InvalidFile(LaasError):
-    """A file has a wrong form; names the line and the reason."""
+    """A file has a wrong form; names the line (0: the file as a whole) and the reason.
+
+    ``code`` may say more exactly which form is wrong.
+    """
 
     code = "invalid_file"
 
-    def __init__(self, source: str, line: int, why: str) -> None:
+    def __init__(self, source: str, line: int, why: str, code: str = "") -> None:
         self.source = source
         self.line = line
         self.why = why
-        super().__init__(f"{source}, line {line}: {why}")
+        self.code = code or self.code
+        super().__init__(f"{source}, line {line}: {why}" if line else f"{source}: {why}")
 
 
 class QuotaExceeded(LaasError):
@@ -97,6 +101,12 @@ class Conflict(LaasError):
     """The request conflicts with the current state."""
 
     code = "conflict"
+
+
+class ManagedElsewhere(Conflict):
+    """Another fabric has a switch or a port of this one; nothing was recorded."""
+
+    code = "managed_elsewhere"
 
 
 class ConcurrentUpdate(Conflict):

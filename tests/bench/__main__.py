@@ -5,6 +5,7 @@
 from tests.bench import (
     constraints,
     histories,
+    importing,
     ledger,
     load,
     looks,
@@ -25,6 +26,7 @@ for part in (
     posting,
     sharing,
     load,
+    importing,
     histories,
 ):
     part.main()

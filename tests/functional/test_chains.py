@@ -28,7 +28,7 @@ from laas_service.domain.topology import Topology
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import desired
 from tests.chains import chain_texts, judged
-from tests.functional.test_manage import Tool, tenants
+from tests.functional.test_manage import Tool, elsewhere, tenants
 from tests.shared import SHARED, needs_shared
 from tests.unit.domain.verification.sound import TOPOLOGIES, inventory_of
 
@@ -302,5 +302,9 @@ def test_the_command_judges_a_published_set(tmp_path, capsys):
         config.write("[opensm]\none_rule_per_group = true\n")
     assert "has 2 rules, not one rule" in tool(*verify, rc=1)
     assert "chains.conf" in tool("fabric", "verify", "--chains", tmp_path, rc=2)
-    tool("fabric", "import", tmp_path / "f.json", "--id", "g")
+    again = tmp_path / "again.json"
+    (tmp_path / "f.json").write_text("2;2,2;1,2")
+    tool("fabric", "generate", tmp_path / "f.json", "--format", "snapshot", "--output", again)
+    again.write_text(elsewhere(again.read_text()))
+    tool("fabric", "import", again, "--id", "g")
     assert "name the fabric that --chains is of" in tool(*verify, rc=2)

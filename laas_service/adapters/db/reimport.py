@@ -10,6 +10,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import claims, component_words, models, recorded_faults
+from laas_service.adapters.db.apart import refuse_shared
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, locked_generation, read_record
 from laas_service.adapters.documents import (
@@ -20,6 +21,7 @@ from laas_service.adapters.documents import (
 )
 from laas_service.app.lifecycle import LIVE
 from laas_service.domain.errors import ConcurrentUpdate
+from laas_service.domain.inventory import Inventory
 from laas_service.domain.reimport import Layout, Renumbering
 
 
@@ -41,7 +43,8 @@ class Reimports:
         """Record ``after`` instead of ``before``; returns the fabric's generation.
 
         Owners keep the same hosts and links. ``news`` has reasons for histories, by allocation.
-        ``ConcurrentUpdate`` unless the fabric is at that generation.
+        ``ConcurrentUpdate`` unless the fabric is at that generation; ``ManagedElsewhere`` if
+        another fabric has a switch or port that is new here.
         """
         try:
             with self.transactions.writing("reimport") as session:
@@ -49,6 +52,8 @@ class Reimports:
                     raise ConcurrentUpdate(
                         f"fabric {fabric_id!r} is past generation {generation}: review it again"
                     )
+                if _more(before.inventory, after.inventory):
+                    refuse_shared(session, fabric_id, after.inventory)
                 numbers = Renumbering.between(before, after)
                 _renumber_owners(session, fabric_id, numbers)
                 _renumber_states(session, fabric_id, numbers)
@@ -79,6 +84,15 @@ class Reimports:
         except BaseException:
             self.ledgers.forget(fabric_id)  # it may have cached uncommitted changes
             raise
+
+
+def _more(before: Inventory, after: Inventory) -> bool:
+    """Whether a switch or port is new."""
+
+    def guids(inventory: Inventory) -> set[int]:
+        return {s.guid for s in inventory.switches} | {e.guid for e in inventory.endpoints}
+
+    return bool(guids(after) - guids(before))
 
 
 def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, ForeignKeyConstraint, and_, func, select
 
 from laas_service import messages
 from laas_service.adapters.db import models
+from laas_service.adapters.db.apart import shared
 from laas_service.adapters.documents import allocation_from, inventory_from, topology_from
 from laas_service.app.lifecycle import HOLDING, Phase, State
 from laas_service.app.records import HostState, LinkState
@@ -32,13 +33,16 @@ def findings(connection: Connection) -> list[str]:
     """
     contradictions = list(_dangling(connection))
     contradictions += _numbers(connection)
+    inventories = []
     for id, topology, inventory in _layouts(connection, contradictions):
+        inventories.append((id, inventory))
         rows = _rows(connection, models.Allocation, fabric=id)
         contradictions += _generations(connection, id, rows)
         contradictions += _claims(connection, id, topology, rows)
         contradictions += _shared(connection, id, topology, rows)
         contradictions += _states(connection, id, topology)
         contradictions += _words(connection, id, topology, inventory)
+    contradictions += shared(inventories)
     contradictions += _histories(connection)
     contradictions += _outbox(connection)
     return contradictions

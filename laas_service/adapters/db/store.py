@@ -13,6 +13,7 @@ from sqlalchemy import Engine, delete, select
 
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.admission import Admission
+from laas_service.adapters.db.apart import refuse_shared
 from laas_service.adapters.db.component_states import ComponentStates
 from laas_service.adapters.db.compute_hosts import ComputeHosts
 from laas_service.adapters.db.desired_state import DesiredState
@@ -194,13 +195,18 @@ class SqlStore:
         with self._transactions.reading() as session:
             schema.check(session.connection())
 
-    def add_fabric(self, id: str, topology: Topology, inventory: Inventory) -> FabricRecord:
+    def add_fabric(
+        self, id: str, topology: Topology, inventory: Inventory, *, apart: bool = False
+    ) -> FabricRecord:
+        """``apart`` refuses a fabric if another one has one of its switches or ports."""
         if not FABRIC_ID.fullmatch(id):
             fix = "give an id of 1 to 64 of A-Z a-z 0-9 . _ -, not . or - in front"
             raise InvalidInput("fabric", id, fix)
         stamp = new_stamp()
         try:
             with self._transactions.writing("add fabric") as session:
+                if apart:
+                    refuse_shared(session, id, inventory)
                 session.add(
                     models.Fabric(
                         id=id,

@@ -4,8 +4,7 @@
 
 The content decides the format: output of ``ibnetdiscover``; JSON with a ``topology`` (a
 snapshot) or an ``xgft`` (a description for the generator); or a bare
-``3;18,18,36;1,18,18``. Files that name hosts and switches but no cables are refused, with
-the reason.
+``3;18,18,36;1,18,18``. Other texts are refused and named for what they are.
 """
 
 import json
@@ -14,30 +13,33 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from laas_service.adapters import documents, snapshot
-from laas_service.adapters.fabric_import import generator, ibnetdiscover
+from laas_service.adapters.fabric_import import decoding, generator, ibnetdiscover
+from laas_service.adapters.fabric_import.foreign import refuse_foreign
 from laas_service.adapters.fabric_import.generator import of_sane_size, parse_xgft
 from laas_service.adapters.fabric_import.recovery import (
-    Imported,
     ImportReport,
     Irregularity,
     Selection,
     beside_a_manager,
     recover,
 )
+from laas_service.adapters.fabric_import.recovery.patterns import refuse_unmatched
+from laas_service.adapters.fabric_import.recovery.report import KeptOut, Reason
+from laas_service.adapters.fabric_import.refusal import Refusal
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, Inventory
-from laas_service.domain.routing.fabric_tables import forwarding_tables
-from laas_service.domain.routing.fat_tree import breaches
+from laas_service.domain.routing.default_tables import NO_ROUTE
+from laas_service.domain.routing.fat_tree import Judgement
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 
 __all__ = ["FabricFile", "parse_xgft", "read_fabric"]
 
 _XGFT = re.compile(r"\s*\d+\s*;[\d\s,]+;[\d\s,]+")
-_TABLE = re.compile(r'[^\[\]{}"=#]*,[^\[\]{}"=#]*')
 
 
 NO_SELECTION = Selection()
@@ -46,6 +48,25 @@ NO_MANAGER = (
     "warning: no subnet manager is known, so no route to one is checked, its LID is not kept at "
     "the top, and no host beside it is withheld; name the hosts that run one with --subnet-manager"
 )
+
+
+NO_FAT_TREE_MEANS = (
+    "pairs of hosts may have no route, and most of the cabling may be kept out of allocation"
+)
+
+
+def refused_document(refusal: Refusal, detail: str) -> dict[str, Any]:
+    """What programs read if a fabric is not imported; the keys of ``FabricFile.document``."""
+    return {
+        "importable": False,
+        "refused": {"code": refusal.value, "detail": detail},
+        "hosts_named": 0,
+        "hosts_for_tenants": 0,
+        "cables": 0,
+        "slow_cables": 0,
+        "kept_out": [],
+        "accepted": [],
+    }
 
 
 @dataclass(frozen=True)
@@ -78,6 +99,9 @@ class FabricFile:
     selection: Selection = NO_SELECTION
     """The hosts that an operator named."""
 
+    accepted: tuple[str, ...] = ()
+    """Why the cabling is no fat-tree, if it was accepted nevertheless."""
+
     @cached_property
     def beside_managers(self) -> Mapping[int, bool]:
         """Hosts on a leaf with a subnet manager, if rails are planes of their own; ascending.
@@ -100,10 +124,17 @@ class FabricFile:
         """Hosts beside a subnet manager that the operator does not offer."""
         return frozenset(host for host, offered in self.beside_managers.items() if not offered)
 
-    def lines(self) -> Iterator[str]:
-        """Say what the import recognised, and what the operator should know of it."""
+    def lines(self, *, everything: bool = False) -> Iterator[str]:
+        """Say what the import recognised, and what the operator should know of it.
+
+        A page, unless ``everything`` is asked for.
+        """
+        if self.accepted:
+            yield "accepted, though the cabling is no fat-tree:"
+            yield from (f"  {why}" for why in self.accepted)
+            yield f"  {NO_FAT_TREE_MEANS}"
         if self.report is not None:
-            yield from self.report.lines()
+            yield from self.report.lines() if everything else self.report.page()
         else:
             yield _summary(self.topology)
             names = self.inventory.host_names
@@ -111,6 +142,43 @@ class FabricFile:
                 yield f"  host beside a subnet manager: {beside_a_manager(names[host], offered)}"
         if not self.inventory.managers:
             yield NO_MANAGER
+
+    def document(self) -> dict[str, Any]:
+        """What programs read of an import; see ``refused_document``."""
+        report, inventory = self.report, self.inventory
+        offered = self.topology.hosts - len(self.topology.absent_hosts) - len(self.withheld_hosts)
+        irregularities = report.irregularities if report else ()
+        names = frozenset(filter(None, inventory.host_names))
+        return {
+            "importable": True,
+            "refused": None,
+            "hosts_named": report.named_hosts if report else len(names),
+            "hosts_for_tenants": report.hosts if report else offered,
+            "cables": len(inventory.cables),
+            "slow_cables": sum(each.kind == "slow cable" for each in irregularities),
+            "kept_out": [
+                {
+                    "kind": kept.kind.value,
+                    "reason": kept.reason,
+                    "count": kept.count,
+                    "guids": [f"{guid:#018x}" for guid in kept.guids],
+                    "names": list(kept.names),
+                }
+                for kept in (report.kept_out if report else self._withheld())
+            ],
+            "accepted": ["no-fat-tree"] if self.accepted else [],
+        }
+
+    def _withheld(self) -> Iterator[KeptOut]:
+        names = self.inventory.host_names
+        if self.withheld_hosts:
+            yield KeptOut(
+                Reason.SUBNET_MANAGER,
+                "shares a leaf with a subnet manager, which has routes between all rails; "
+                "--include NAME offers it nevertheless",
+                tuple(e.guid for e in self.inventory.endpoints if e.host in self.withheld_hosts),
+                tuple(names[host] for host in sorted(self.withheld_hosts)),
+            )
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -124,7 +192,8 @@ def read_fabric(
     """Read the fabric in a file or in a text; a text has line ends, or ``{`` or sizes in front.
 
     ``selection`` says which hosts of a dump are for tenants. ``accept_no_fat_tree`` accepts
-    cablings that ``laas_service.domain.routing.fat_tree`` does not.
+    cablings that ``laas_service.domain.routing.fat_tree`` does not; the report then says what
+    they cannot do. Whatever is accepted can be published.
 
     Raises:
         InvalidFile: the file describes no fabric, is truncated, or its cabling is no fat-tree;
@@ -135,17 +204,9 @@ def read_fabric(
     text = str(source)
     if isinstance(source, str) and ("\n" in text or text.startswith("{") or _XGFT.fullmatch(text)):
         return parse_fabric(text, "fabric", selection, accept_no_fat_tree=accept_no_fat_tree)
-    try:
-        data = Path(source).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(
-            "fabric", text, f"give a file that can be read ({reason.lower()})"
-        ) from error
-    utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    content = data.decode("utf-16" if utf16 else "utf-8-sig", errors="replace")
-    name = Path(source).name
-    return parse_fabric(content, name, selection, accept_no_fat_tree=accept_no_fat_tree)
+    path = Path(source)
+    content = decoding.read_text(path)
+    return parse_fabric(content, path.name, selection, accept_no_fat_tree=accept_no_fat_tree)
 
 
 def parse_fabric(
@@ -158,22 +219,34 @@ def parse_fabric(
     """Parse the fabric in a text; errors call the text ``source``. See ``read_fabric``."""
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         fabric = _from_json(text, source, accept_no_fat_tree=accept_no_fat_tree)
+        if selection not in (None, NO_SELECTION):
+            endpoints = fabric.inventory.endpoints
+            others = {e.name.partition(" ")[0] for e in endpoints if e.host is None}
+            refuse_unmatched(selection, {*fabric.inventory.host_names, *others} - {""})
         return replace(fabric, selection=selection or NO_SELECTION)
     if _XGFT.fullmatch(text):
         return _described(generator.Description(xgft=text.strip()))
-    _refuse_without_cables(text, source)
+    refuse_foreign(text, source)
     imported = recover(ibnetdiscover.parse(text, source), selection)
-    if not accept_no_fat_tree:
-        _check_fat_tree(source, imported.topology, imported.inventory)
+    names = {name for kept in imported.report.kept_out for name in kept.names}
+    names |= {name.partition(" ")[0] for name in names}  # as localhost of "localhost mlx5_0"
+    refuse_unmatched(selection or NO_SELECTION, {*imported.inventory.host_names, *names} - {""})
+    judged = Judgement(imported.topology, imported.inventory, imported.services)
+    accepted = _no_fat_tree(source, judged, accept_no_fat_tree)
     report = replace(
         imported.report,
-        irregularities=(*imported.report.irregularities, *_unmanaged(imported)),
+        irregularities=(
+            *imported.report.irregularities,
+            *_unmanaged(imported.inventory, judged),
+            *(Irregularity("pairs without a path", text) for text in judged.without_path),
+        ),
     )
     return FabricFile(
         imported.topology,
         lambda: imported.inventory,
         report,
         selection=selection or NO_SELECTION,
+        accepted=accepted,
     )
 
 
@@ -184,39 +257,41 @@ def _summary(topology: Topology) -> str:
     return f"{shape}, {hosts} hosts on {topology.rails} rail(s)"
 
 
-def _unmanaged(imported: Imported) -> Iterator[Irregularity]:
+def _unmanaged(inventory: Inventory, judged: Judgement) -> Iterator[Irregularity]:
     """Ports and switches without a route to or from a subnet manager above the leaves.
 
     A manager on a leaf has routes wherever cables lead.
     """
-    inventory = imported.inventory
     level = {switch.guid: switch.level for switch in inventory.switches}
     managers = [manager for manager in inventory.managers if level[manager.at.guid] > 1]
     if not managers:
         return
-    tables = forwarding_tables(imported.topology, inventory, ())
+    index = {guid: i for i, guid in enumerate(judged.tables.destinations)}
     nodes = [(s.guid, s.guid, s.name) for s in inventory.switches]
     nodes += [(e.guid, e.at.guid, e.name) for e in inventory.endpoints]
     for manager in managers:
         where = f"{manager.name} at {inventory.switch_of_guid[manager.at.guid].name}"
+        own = judged.rows[manager.at.guid]
         for guid, at, name in nodes:
-            ways = tables.port(manager.at.guid, guid), tables.port(at, manager.guid)
-            if None in ways:
+            if NO_ROUTE in (own[index[guid]], judged.rows[at][index[manager.guid]]):
                 detail = f"{name}[{guid:#018x}] to or from {where}: it would close a cycle"
                 yield Irregularity("no route to a subnet manager", detail)
 
 
-def _check_fat_tree(source: str, topology: Topology, inventory: Inventory) -> None:
-    found = breaches(topology, inventory)
-    if found:
+def _no_fat_tree(source: str, judged: Judgement, accept: bool) -> tuple[str, ...]:
+    """Why a cabling is no fat-tree; empty if it is one. Raises: InvalidFile, unless accepted."""
+    found = judged.breaches
+    if found and not accept:
+        fixes = dict.fromkeys(breach.fix for breach in found)
         raise InvalidFile(
             source,
             1,
             "the cabling is no fat-tree of two or three levels: "
-            + ". ".join(map(str, found))
-            + ". Check these cables and plug them in as a tree; laas-manage fabric import "
-            "--accept-no-fat-tree imports the cabling as it is",
+            + ". ".join([*map(str, found), *fixes])
+            + "; --accept no-fat-tree takes the cabling as it is",
+            Refusal.NO_FAT_TREE,
         )
+    return tuple(map(str, found))
 
 
 def _check_ports(inventory: Inventory) -> None:
@@ -248,16 +323,20 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
     if "xgft" in document:
         return _described(generator.description_from(document))
     if "topology" not in document and "m" not in document:
-        raise InvalidFile(source, 1, 'a snapshot has a "topology", a description an "xgft"')
+        why = 'JSON of another kind: a snapshot has a "topology", a description an "xgft"'
+        raise InvalidFile(source, 1, why, Refusal.NOT_A_DUMP)
     state = snapshot.topology_from_snapshot(document)
     of_sane_size(state.topology.tree)
     stored = document.get("inventory")
     inventory = documents.inventory_from(stored) if stored else None
     if inventory:
         _check_host_names(inventory)
-    if inventory and not accept_no_fat_tree:
+    accepted: tuple[str, ...] = ()
+    if inventory:
         _check_ports(inventory)
-        _check_fat_tree(source, state.topology, inventory)
+        services = {e.guid for e in inventory.endpoints if e.host is None}
+        judged = Judgement(state.topology, inventory, services)
+        accepted = _no_fat_tree(source, judged, accept_no_fat_tree)
     return FabricFile(
         state.topology,
         lambda: inventory or generator.inventory(state.topology),
@@ -266,6 +345,7 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
         features=state.features,
         shared_plane=state.shared_plane,
         virtual_guids=documents.virtual_ports_from(document.get("virtual_guids", [])),
+        accepted=accepted,
     )
 
 
@@ -276,23 +356,3 @@ def _described(description: generator.Description) -> FabricFile:
         lambda: generator.inventory(topology, description),
         features=documents.features_from(description.hosts, topology, "hosts"),
     )
-
-
-def _refuse_without_cables(text: str, source: str) -> None:
-    """Raise if a file names switches but no cables; the error says what to give instead."""
-    slurm = re.search(r"^[ \t]*SwitchName[ \t]*=", text, re.IGNORECASE | re.MULTILINE)
-    if slurm:
-        raise InvalidFile(
-            source,
-            text[: slurm.start()].count("\n") + 1,
-            "a Slurm topology.conf names nodes and switches but neither cables nor GUIDs; "
-            "give the output of ibnetdiscover",
-        )
-    lines = [line for line in text.split("\n")[:3] if line.strip()]
-    if len(lines) > 1 and all(_TABLE.fullmatch(line.strip()) for line in lines):
-        raise InvalidFile(
-            source,
-            1,
-            "a table says at which switches hosts are, but neither cables nor GUIDs; "
-            "give the output of ibnetdiscover",
-        )

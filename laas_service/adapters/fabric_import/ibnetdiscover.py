@@ -10,9 +10,10 @@ the file is truncated or edited, and is refused.
 """
 
 import enum
+import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +23,16 @@ from laas_service.domain.wording import printable
 
 MAX_PORTS = 254
 """Highest port number of an InfiniBand switch."""
+
+
+MOST_SKIPPED = 10_000
+"""Lines that do not belong to a dump, such as prompts and warnings, before it is refused."""
+
+_SHOWN = 400
+"""Characters of such a line that a report shows."""
+
+LONGEST = 10_000
+"""Characters of a line of a dump at most; those of adapters have less than 200."""
 
 
 class Kind(enum.Enum):
@@ -40,6 +51,8 @@ class Node:
     """Without control characters: the reader escapes them."""
     ports: int
     line: int
+    system_image: int = 0
+    """System image GUID: equal for all nodes of one card; 0 if the file has none."""
 
 
 class End(NamedTuple):
@@ -71,11 +84,15 @@ class Cabling:
     wires: tuple[Wire, ...]
     """The cables, each once."""
 
+    lmc: Mapping[int, int] = field(default_factory=dict)
+    """By node GUID the LMC of nodes that have several LIDs (2 to the power of the LMC) a port."""
+
     skipped: tuple[tuple[int, str], ...] = ()
     """Number and text of the lines that do not belong to a dump."""
 
 
-_GUID_LINE = re.compile(r"(?:vendid|devid|sysimgguid|switchguid|caguid|rtguid)=", re.I)
+_GUID_LINE = re.compile(r"(?:vendid|devid|(sysimgguid)|switchguid|caguid|rtguid)=", re.I)
+_GUID_VALUE = re.compile(r"[^=]*=\s*(?:0x)?([0-9a-f]{1,16})\b", re.I)
 _NODE = re.compile(
     r'(?P<kind>Switch|Ca|Hca|Rt)\s+(?P<ports>[0-9]{1,5})\s+"(?P<id>[^"]*)"(?:\s*#\s*"(?P<name>.*)")?'
 )
@@ -83,17 +100,20 @@ _NODE_START = re.compile(r"(?:Switch|Ca|Hca|Rt)\s")
 _SECTION = re.compile(r"Chassis\s|Non-Chassis Nodes|Hostname:|Spine\s|Line\s|#|$", re.I)
 _PORT_START = re.compile(r"\[\d+\]")
 _PORT = re.compile(
-    r"\[(?P<port>[0-9]{1,5})\](?:\[ext\s*\d+\])?(?:\((?P<own>[0-9a-fA-Fx]*)\))?\s*"
-    r'"(?P<id>[^"]*)"\s*\[(?P<far>[0-9]{1,5})\](?:\[ext\s*\d+\])?(?:\((?P<far_guid>[0-9a-fA-Fx]*)\))?'
-    r"(?P<rest>.*)"
+    r"\[([0-9]{1,5})\](?:\[ext\s*\d+\])?(?:\(([0-9a-fA-Fx]*)\))?\s*"
+    r'"([SHR])-([0-9a-fA-F]{1,16})"\s*\[([0-9]{1,5})\](?:\[ext\s*\d+\])?(?:\(([0-9a-fA-Fx]*)\))?'
+    r'(?:.*\blid\s+\d+\s+([0-9]{1,4}x[A-Z0-9]+)[^"]*$)?'
 )
+"""Groups: port, its GUID, kind and GUID of the far node, far port, its GUID, speed."""
+
 _ID = re.compile(r"([SHR])-([0-9a-fA-F]{1,16})")
-_SPEED = re.compile(r'\blid\s+\d+\s+([0-9]{1,4}x[A-Z0-9]+)[^"]*$')
+_LMC = re.compile(r"[^#]*#\s*lid\s+\d+\s+lmc\s+([1-7])\b")
+_SWITCH_LMC = re.compile(r".*\blid\s+\d+\s+lmc\s+([1-7])$")
 _KINDS = {"Switch": "S", "Ca": "H", "Hca": "H", "Rt": "R"}
+_KIND_OF = {kind.value: kind for kind in Kind}
 
 
-@dataclass
-class _Line:
+class _Line(NamedTuple):
     """One port line: a node's own port, and the port at the far end of its cable."""
 
     line: int
@@ -111,20 +131,29 @@ class _Reader:
     nodes: dict[int, Node] = field(default_factory=dict)
     ports: dict[tuple[int, int], _Line] = field(default_factory=dict)
     skipped: list[tuple[int, str]] = field(default_factory=list)
+    lmc: dict[int, int] = field(default_factory=dict)
     current: Node | None = None
+    system_image: int = 0
 
     def refuse(self, line: int, reason: str) -> InvalidFile:
         return InvalidFile(self.source, line, reason)
 
     def read(self, number: int, text: str) -> None:
-        if _NODE_START.match(text):
-            self.node(number, text)
-        elif _PORT_START.match(text):
+        if len(text) > LONGEST and not text.startswith("#"):
+            raise self.refuse(number, f"a line of {len(text):,} characters; a dump has none")
+        if text[:1] == "[" and _PORT_START.match(text):  # most lines are ports
             self.port(number, text)
-        elif _GUID_LINE.match(text):
+        elif _NODE_START.match(text):
+            self.node(number, text)
+        elif line := _GUID_LINE.match(text):
             self.current = None
+            if line[1] and (value := _GUID_VALUE.match(text)):
+                self.system_image = int(value[1], 16)
         elif not _SECTION.match(text):
-            self.skipped.append((number, printable(text)))
+            if len(self.skipped) == MOST_SKIPPED:
+                why = f"{MOST_SKIPPED} lines before this one belong to no dump; delete them"
+                raise self.refuse(number, why)
+            self.skipped.append((number, printable(text[:_SHOWN])))
 
     def node(self, number: int, text: str) -> None:
         match = _NODE.match(text)
@@ -138,31 +167,38 @@ class _Reader:
         if not 1 <= ports <= MAX_PORTS:
             raise self.refuse(number, f"{ports} ports; a node has 1 to {MAX_PORTS}")
         name = printable((match["name"] or "").strip())
-        self.current = self.nodes[guid] = Node(guid, Kind(id[1]), name, ports, number)
+        self.current = Node(guid, Kind(id[1]), name, ports, number, self.system_image)
+        self.nodes[guid], self.system_image = self.current, 0
+        if lmc := _SWITCH_LMC.match(text, match.end()):
+            self.lmc[guid] = int(lmc[1])
 
     def port(self, number: int, text: str) -> None:
         node, match = self.current, _PORT.match(text)
-        far = match and _ID.fullmatch(match["id"])
-        if not match or not far:
+        if not match:
             raise self.refuse(number, "the description of a cable is truncated or malformed")
         if node is None:
             raise self.refuse(number, "a cable without a node above it")
-        port = int(match["port"])
+        near, own, letter, far_id, far, far_own, speed = match.groups()
+        port, kind = int(near), _KIND_OF[letter]
         if not 1 <= port <= node.ports:
             raise self.refuse(number, f"port {port} of a node with {node.ports} ports")
-        if (node.guid, port) in self.ports:
-            first = self.ports[node.guid, port].line
+        place = node.guid, port
+        if place in self.ports:
+            first = self.ports[place].line
             raise self.refuse(number, f"port {port} was described before, at line {first}")
-        kind = Kind(far[1])
-        near_guid = 0 if node.kind is Kind.SWITCH else self.guid(number, match["own"])
-        far_guid = 0 if kind is Kind.SWITCH else self.guid(number, match["far_guid"])
-        speed = _SPEED.search(match["rest"])
-        self.ports[node.guid, port] = _Line(
+        near_guid = far_guid = 0
+        if node.kind is not Kind.SWITCH:
+            near_guid = self.guid(number, own)
+            if lmc := _LMC.match(text):
+                self.lmc[node.guid] = max(int(lmc[1]), self.lmc.get(node.guid, 0))
+        if kind is not Kind.SWITCH:
+            far_guid = self.guid(number, far_own)
+        self.ports[place] = _Line(
             number,
             End(node.guid, port, near_guid),
-            End(int(far[2], 16), int(match["far"]), far_guid),
+            End(int(far_id, 16), int(far), far_guid),
             kind,
-            speed[1] if speed else "",
+            speed or "",
         )
 
     def guid(self, number: int, text: str | None) -> int:
@@ -187,6 +223,10 @@ class _Reader:
 
     def compare(self, here: _Line, there: _Line | None) -> None:
         far = self.nodes.get(here.far.guid)
+        if there is not None and far is not None:
+            agree = there.far.guid == here.near.guid and there.far.port == here.near.port
+            if agree and far.kind is here.far_kind:
+                return
         name = f"{here.far_kind.value}-{here.far.guid:016x}"
         if far is None or far.kind is not here.far_kind:
             raise self.refuse(
@@ -198,12 +238,11 @@ class _Reader:
                 f"the cable leads to port {here.far.port} of {name} (line {far.line}), "
                 "where the file shows no cable",
             )
-        if there.far[:2] != here.near[:2]:
-            raise self.refuse(
-                here.line,
-                f"the two ends of the cable disagree: port {here.far.port} of {name} "
-                f"leads to another port (line {there.line})",
-            )
+        raise self.refuse(
+            here.line,
+            f"the two ends of the cable disagree: port {here.far.port} of {name} "
+            f"leads to another port (line {there.line})",
+        )
 
     def end(self, near: _Line, far: _Line) -> End:
         """The near end, with its port GUID from either description."""
@@ -226,7 +265,7 @@ def parse(text: str, source: str = "fabric") -> Cabling:
         InvalidFile: this is no dump, or it is truncated; names the line and the reason.
     """
     reader = _Reader(source)
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+    for number, line in enumerate(io.StringIO(text.removeprefix("\ufeff"), newline="\n"), 1):
         reader.read(number, line.strip())
     if not reader.nodes:
         raise reader.refuse(1, "no switch is described; give the output of ibnetdiscover")
@@ -237,7 +276,7 @@ def parse(text: str, source: str = "fabric") -> Cabling:
             if end.port_guid and end_of.setdefault(end.port_guid, end) != end:
                 line_number = reader.ports[end.guid, end.port].line
                 raise reader.refuse(line_number, f"port GUID {end.port_guid:x} occurs twice")
-    return Cabling(source, reader.nodes, wires, tuple(reader.skipped))
+    return Cabling(source, reader.nodes, wires, reader.lmc, tuple(reader.skipped))
 
 
 # -- writing ------------------------------------------------------------------

@@ -130,10 +130,26 @@ _DATABASE = (
 )
 
 
+NO_FAT_TREE = "no-fat-tree"
+"""What ``--accept`` takes."""
+
+
+def _source(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="ibnetdiscover dump, snapshot or description, also packed (gzip, bzip2, xz, zip); "
+        "- for stdin, ufm: for [ufm]",
+    )
+    source.add_argument(
+        "--live", action="store_true", help="run ibnetdiscover on this machine; instead of FILE"
+    )
+
+
 _IMPORTED = (
-    argument(
-        "file", help="ibnetdiscover dump, snapshot or description; - for stdin, ufm: for [ufm]"
-    ),
+    _source,
     *(
         argument(
             f"--{option}",
@@ -152,10 +168,19 @@ _IMPORTED = (
         )
     ),
     argument(
-        "--accept-no-fat-tree",
-        action="store_true",
-        help="import a cabling that is no fat-tree: most of it may be kept out, and pairs of hosts "
+        "--accept",
+        action="append",
+        default=[],
+        choices=(NO_FAT_TREE,),
+        help="take a cabling that is no fat-tree: most of it may be kept out, and pairs of hosts "
         "may have no route",
+    ),
+    argument(
+        "--accept-no-fat-tree",
+        dest="accept",
+        action="append_const",
+        const=NO_FAT_TREE,
+        help="the same as --accept no-fat-tree",
     ),
 )
 """Arguments of a file to import, and of the hosts in it that are for tenants."""
@@ -186,6 +211,10 @@ _FABRIC = (
                 action="store_true",
                 help="report what is recognised and record nothing",
             ),
+            argument(
+                "--all", action="store_true", help="report every irregularity, not one a kind"
+            ),
+            argument("--json", action="store_true", help="print one JSON document"),
         ),
     ),
     Command(

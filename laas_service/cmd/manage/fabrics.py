@@ -2,56 +2,99 @@
 
 """laas-manage fabric: import, export, list and generate fabrics."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from laas_service.adapters import documents, slurm, snapshot
-from laas_service.adapters.fabric_import import ibnetdiscover
-from laas_service.adapters.fabric_import.fabric_file import FabricFile, parse_fabric, read_fabric
+from laas_service.adapters.fabric_import import ibnetdiscover, live
+from laas_service.adapters.fabric_import.decoding import read_stream
+from laas_service.adapters.fabric_import.fabric_file import (
+    FabricFile,
+    parse_fabric,
+    read_fabric,
+    refused_document,
+)
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.fabric_import.recovery import Selection
+from laas_service.adapters.fabric_import.refusal import refusal_of
 from laas_service.app.records import HostState, LinkState
-from laas_service.cmd.manage.shared import fabric_of, parts_of, print_table, write
+from laas_service.cmd.manage.command_line import NO_FAT_TREE
+from laas_service.cmd.manage.output import fitted, print_table, write
+from laas_service.cmd.manage.progress import progress
+from laas_service.domain.errors import LaasError
 from laas_service.domain.features import HostChange
 from laas_service.domain.ledger import Ledger, LedgerView
-from laas_service.wiring import Parts
+from laas_service.domain.wording import listed
+from laas_service.garbage import collected_later
+
+if TYPE_CHECKING:
+    from laas_service.adapters.db.store import SqlStore
+    from laas_service.wiring import Parts
 
 FROM_UFM = "ufm:"
 """Stands for a file: the fabric is read from the UFM that [ufm] names."""
 
+_WARNINGS = 5
+"""Warnings of ``ibnetdiscover`` that are shown."""
+
 
 def read_file(args: argparse.Namespace) -> FabricFile:
-    """Read the fabric that the arguments of ``IMPORTED`` name. Raises: Unavailable (UFM)."""
+    """Read the fabric that the arguments of ``IMPORTED`` name.
+
+    Raises:
+        InvalidFile: this is no fabric, or one that is refused.
+        InvalidInput: the file cannot be read, or a pattern matches no host.
+        Unavailable: UFM does not answer.
+    """
     selection = Selection(tuple(args.exclude), tuple(args.include), tuple(args.subnet_manager))
+    accept = NO_FAT_TREE in args.accept
+    if args.live:
+        text, warnings = live.discovered()
+        for warning in warnings[:_WARNINGS]:
+            print(f"laas-manage: {live.TOOL} warns: {warning}", file=sys.stderr)
+        return parse_fabric(text, live.TOOL, selection, accept_no_fat_tree=accept)
     if args.file == FROM_UFM:
         from laas_service.adapters.ufm.cabling import dump
+        from laas_service.cmd.manage.shared import parts_of
 
-        text, accept = dump(parts_of(args).ufm), args.accept_no_fat_tree
+        text = dump(parts_of(args).ufm)
         return parse_fabric(text, "UFM", selection, accept_no_fat_tree=accept)
     if args.file == "-":
-        text, accept = sys.stdin.read(), args.accept_no_fat_tree
+        text = read_stream(sys.stdin.buffer, "standard input")
         return parse_fabric(text, "standard input", selection, accept_no_fat_tree=accept)
-    return read_fabric(Path(args.file), selection, accept_no_fat_tree=args.accept_no_fat_tree)
+    return read_fabric(Path(args.file), selection, accept_no_fat_tree=accept)
 
 
 def import_fabric(args: argparse.Namespace) -> int:
-    """Read a fabric, report what was recognised, and record it."""
-    fabric = read_file(args)
-    for line in fabric.lines():
-        print(line)
-    if not args.dry_run:
-        parts = parts_of(args)
-        named = parts.ufm_fabric if args.file == FROM_UFM else None
-        id = args.id or named or _id_of(args.file)
-        _record(parts, id, fabric)
-        print(f"recorded as {id}")
+    """Read a fabric, report what was recognised, and record it; 1 if it is refused."""
+    try:
+        with collected_later():
+            with progress(f"reading {args.file or live.TOOL}"):
+                fabric = read_file(args)
+            told = list(_record(args, fabric)) if not args.dry_run else []
+    except LaasError as error:
+        refusal = refusal_of(error)
+        if not args.json or refusal is None:
+            raise
+        print(json.dumps(refused_document(refusal, str(error))))
+        return 1
+    if args.json:
+        print(json.dumps(fabric.document()))
+        return 0
+    for line in fabric.lines(everything=args.all):
+        print(line if args.all else fitted(line))
+    for line in told:
+        print(fitted(line))
     return 0
 
 
@@ -64,9 +107,45 @@ def _id_of(file: str) -> str:
     return name.lstrip(".-")[:64] or "fabric"
 
 
-def _record(parts: Parts, id: str, fabric: FabricFile) -> None:
-    store = parts.store
-    store.add_fabric(id, fabric.topology, fabric.inventory)
+def _record(args: argparse.Namespace, fabric: FabricFile) -> Iterator[str]:
+    """Record an imported fabric; what to tell of it beside its report."""
+    from laas_service.cmd.manage.shared import parts_of
+
+    parts = parts_of(args)
+    named = parts.ufm_fabric if args.file == FROM_UFM else None
+    id = args.id or named or _id_of(args.file or "-")
+    with progress(f"recording {id}"):
+        others = [each for each in parts.store.fabrics() if each.id != id]
+        _add(parts.store, id, fabric)
+    yield f"recorded as {id}"
+    names = set(filter(None, fabric.inventory.host_names))
+    for other in others:
+        if both := names & set(other.inventory.host_names):
+            yield (
+                f"{len(both)} hosts have the names of hosts of fabric {other.id} "
+                f"({listed(sorted(both), 3)}): one machine in both has two owners; exclude it in "
+                "one of them (--exclude)"
+            )
+    yield from _unknown_to_compute(parts, names)
+
+
+def _unknown_to_compute(parts: Parts, names: set[str]) -> Iterator[str]:
+    """Hosts that Nova or Ironic, if configured, does not know; they can get no server."""
+    try:
+        known = parts.compute.look(sorted(names))
+    except LaasError as error:
+        yield f"whether compute knows the hosts could not be checked: {error}"
+        return
+    unknown = sorted(names - known.keys()) if known is not None else []
+    if unknown:
+        yield (
+            f"compute does not know {len(unknown)} of {len(names)} hosts "
+            f"({listed(unknown, 3)}): they get no servers; correct the names, or enroll the hosts"
+        )
+
+
+def _add(store: SqlStore, id: str, fabric: FabricFile) -> None:
+    store.add_fabric(id, fabric.topology, fabric.inventory, apart=True)
     store.set_shared_plane(id, fabric.shared_plane)
     store.set_virtual_ports(id, fabric.virtual_guids)
     for host in sorted(fabric.withheld_hosts - fabric.failed_hosts):
@@ -98,6 +177,8 @@ WRITERS: dict[str, Callable[[FabricFile, LedgerView], str]] = {
 
 def export(args: argparse.Namespace) -> int:
     """Write a managed fabric and, in a snapshot, its allocations."""
+    from laas_service.cmd.manage.shared import fabric_of, parts_of
+
     parts = parts_of(args)
     record = fabric_of(parts, args.fabric)
     ledger, _ = parts.store.ledger(record.id)
@@ -119,6 +200,8 @@ def generate(args: argparse.Namespace) -> int:
 
 def show(args: argparse.Namespace) -> int:
     """List the managed fabrics."""
+    from laas_service.cmd.manage.shared import parts_of
+
     table = Table("ID", "TREE", "RAILS", "HOSTS", "SWITCHES", "GENERATION", box=None)
     for record in parts_of(args).store.fabrics():
         tree, levels = record.topology.tree, Counter(s.level for s in record.inventory.switches)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from rich.table import Table
 
 from laas_service.app.records import FabricRecord
-from laas_service.cmd.manage.shared import fabric_of, parts_of, print_table
+from laas_service.cmd.manage.output import print_table
+from laas_service.cmd.manage.shared import fabric_of, parts_of
 from laas_service.domain import shared_plane_cost
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger, LedgerView

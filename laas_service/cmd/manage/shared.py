@@ -1,22 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Helpers of all laas-manage commands: configuration, choice of a fabric, output."""
+"""Helpers of laas-manage commands that use the database: configuration, choice of a fabric."""
 
 import argparse
-import sys
-from pathlib import Path
 
 from oslo_config import cfg
-from rich.console import Console
-from rich.table import Table
 
 from laas_service.app.records import FabricRecord
 from laas_service.cmd.process import configured
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
-
-PIPE_WIDTH = 240
-"""Characters of a line in a pipe or a file; the longest row of a table has fewer."""
 
 
 def parts_of(args: argparse.Namespace) -> Parts:
@@ -48,27 +41,3 @@ def fabric_of(parts: Parts, id: str | None) -> FabricRecord:
         ids = ", ".join(fabric.id for fabric in fabrics)
         raise InvalidInput("--fabric", "", f"name one of {ids or 'none'}")
     return fabrics[0]
-
-
-def print_table(table: Table) -> None:
-    """Print a table that fits the terminal, without cutting anything; elsewhere rows are lines."""
-    for column in table.columns:
-        column.overflow = "fold"
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
-
-
-def write(text: str, output: str | None) -> int:
-    """Write to a file, or to standard output if ``output`` is None; the exit status 0.
-
-    Raises:
-        InvalidInput: the file cannot be written.
-    """
-    if output is None:
-        sys.stdout.write(text)
-        return 0
-    try:
-        Path(output).write_text(text)
-    except OSError as error:
-        fix = f"give a file that can be written ({(error.strerror or str(error)).lower()})"
-        raise InvalidInput("output", output, fix) from error
-    return 0

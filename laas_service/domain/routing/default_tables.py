@@ -10,8 +10,9 @@ Source: Zahavi, CCIT report 776.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory
-from laas_service.domain.routing.manager_routes import ManagerRoutes
+from laas_service.domain.routing.service_routes import ServiceRoutes
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Xgft
 
@@ -87,6 +88,19 @@ class Entries(NamedTuple):
 
 Computed = dict[int | None, list[Entries]]
 """Entries by switch: towards all destinations (None), and towards a switch by its number."""
+
+
+class Need(Enum):
+    """What a path between two adapters is for."""
+
+    SERVICE = "a host for tenants, and a service or subnet manager"
+    TENANTS = "hosts for tenants; needed by tenants that own no links"
+    SERVICES = "services"
+
+
+def _need(one: Endpoint, other: Endpoint) -> Need:
+    tenants = sum(endpoint.host is not None for endpoint in (one, other))
+    return (Need.SERVICES, Need.SERVICE, Need.TENANTS)[tenants]
 
 
 class Unreached(NamedTuple):
@@ -202,23 +216,44 @@ class DefaultRoutes:
             over_any, _ = self._entries(destinations.selected(missing), self._tiers)
             for row, fallback in zip(rows, over_any, strict=True):
                 row[missing] = np.where(row[missing] == NO_ROUTE, fallback.row, row[missing])
-        self._reach_managers(rows)
+        self._reach_services(rows)
         by_guid = {s.guid: row.tobytes() for s, row in zip(self._switches, rows, strict=True)}
         return dict(sorted(by_guid.items()))
 
-    def _reach_managers(self, rows: Sequence[Row]) -> None:
-        """Add routes to and from the known subnet managers where there are none."""
+    def _reach_services(self, rows: Sequence[Row]) -> None:
+        """Add routes to and from services where there are none.
+
+        Known subnet managers need them to and from everything, other services to and from
+        adapters: those of tenants first.
+        """
         index = {guid: place for place, guid in enumerate(self.destinations)}
-        managers = [index[endpoint.guid] for endpoint in self._inventory.managers]
         home = self._all_destinations().switch.tolist()
-        if not any((row[managers] == NO_ROUTE).any() for row in rows) and not any(
-            (rows[home[manager]] == NO_ROUTE).any() for manager in managers
-        ):
-            return
-        services = {endpoint.guid for endpoint in self._inventory.service_endpoints}
-        hosts = {e.guid for e in self._inventory.endpoints if e.host is not None}
-        switches = self._number.keys()
-        order = sorted(index, key=lambda g: (g in switches, g not in hosts, g not in services))
+        inventory = self._inventory
+        managers = [index[e.guid] for e in inventory.managers]
+        services = sorted(index[e.guid] for e in inventory.service_endpoints)
+        tenants = sorted(index[e.guid] for e in inventory.endpoints if e.host is not None)
+        switches = sorted(index[guid] for guid in self._number)
+        rest = sorted({*index.values()}.difference(tenants, services, switches))
+        steps: list[tuple[Sequence[int], Sequence[int], Sequence[int], bool]] = [
+            (managers, range(len(rows)), [*tenants, *services, *rest, *switches], False),
+            (services, sorted({home[tenant] for tenant in tenants}), tenants, True),
+            (services, sorted({home[service] for service in services}), services, True),
+        ]
+        routes: ServiceRoutes | None = None
+        for sources, starts, destinations, at_hubs in steps:
+            homes = sorted({home[source] for source in sources})
+            lacks = any((rows[n][list(sources)] == NO_ROUTE).any() for n in starts) or any(
+                (rows[n][list(destinations)] == NO_ROUTE).any() for n in homes
+            )
+            if sources and lacks:
+                routes = routes or self._service_routes(rows, home, set(tenants))
+                hubs = routes.hubs(sorted({home[tenant] for tenant in tenants})) if at_hubs else []
+                routes.add(sources, starts, destinations, hubs)
+
+    def _service_routes(
+        self, rows: Sequence[Row], home: Sequence[int], tenants: set[int]
+    ) -> ServiceRoutes:
+        _, reached = self._entries(self._all_destinations(), self._tiers)
         tier = self._working_tiers[-1]
         ports = [
             {n.switch: n.port for n in reversed([*up, *down])}
@@ -228,12 +263,10 @@ class DefaultRoutes:
             {n.port: n.switch for n in (*up, *down)}
             for up, down in zip(self._tiers[-1].up, self._tiers[-1].down, strict=True)
         ]
-        tenant = {index[guid] for guid in hosts}
-        routes = ManagerRoutes(rows, ports, far, home, tenant)
-        routes.add(managers, [index[guid] for guid in order])
+        return ServiceRoutes(rows, ports, far, home, tenants, reached)
 
-    def unreached(self, rows: Mapping[int, bytes]) -> Unreached | None:
-        """What ``rows`` leave without a path although working cables connect it; None if nothing.
+    def unreached(self, rows: Mapping[int, bytes]) -> dict[Need, Unreached]:
+        """What ``rows`` leave without a path although working cables connect it, by need.
 
         Looks for missing entries: an entry leads on to the switch that it was derived from, so
         only a missing one ends a path. Aggregation nodes and switches themselves do not count:
@@ -243,18 +276,21 @@ class DefaultRoutes:
         adapters = grouped((e.at.guid, e) for e in endpoints if "Aggregation Node" not in e.name)
         lacking = [switch for switch in adapters if NO_ROUTE in rows[switch]]
         if not lacking:
-            return None
+            return {}
         part = self._connected_parts()
         index = {guid: i for i, guid in enumerate(self.destinations)}
-        pairs, first = 0, None
+        pairs: Counter[Need] = Counter()
+        first: dict[Need, tuple[int, Endpoint]] = {}
         for switch in lacking:
-            own, row = adapters[switch], rows[switch]
+            row = rows[switch]
             for far, far_adapters in adapters.items():
                 if part[self._number[far]] == part[self._number[switch]]:
-                    cut = [e for e in far_adapters if row[index[e.guid]] == NO_ROUTE]
-                    pairs += len(own) * len(cut)
-                    first = first or next(((switch, endpoint) for endpoint in cut), None)
-        return Unreached(pairs, *first) if first else None
+                    for endpoint in far_adapters:
+                        if row[index[endpoint.guid]] == NO_ROUTE:
+                            needs = Counter(_need(own, endpoint) for own in adapters[switch])
+                            pairs += needs
+                            first |= dict.fromkeys(needs, (switch, endpoint)) | first
+        return {need: Unreached(count, *first[need]) for need, count in pairs.items()}
 
     def _connected_parts(self) -> list[int]:
         """For each switch by number, the lowest number of those that working cables connect."""

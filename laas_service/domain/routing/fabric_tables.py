@@ -21,8 +21,9 @@ neither a loop nor a credit loop. Where no such path exists (between two spines,
 a missing cable), the path leads over one chosen leaf, the *pivot*, or over a switch above
 it. Only there may a path turn from down to up. No path from below the pivot's own
 switches comes back to the pivot, so no cycle of dependencies closes. Where a spine stands
-above several L2 switches of every leaf (directors), this argument fails. Such pairs then
-have no route; only management traffic between switches needs one.
+above several L2 switches of every leaf (directors), this argument fails. Services and subnet
+managers then have routes with other turns that close no cycle (``service_routes``); other such
+pairs have no route, and only management traffic between switches needs one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from laas_service.domain.routing.default_tables import (
     NO_ROUTE,
     Computed,
     DefaultRoutes,
-    Unreached,
 )
 from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
@@ -88,14 +88,6 @@ class ForwardingTables:
     def index(self) -> dict[int, int]:
         """GUID -> its position in ``destinations``."""
         return {guid: i for i, guid in enumerate(self.destinations)}
-
-    @property
-    def unreached(self) -> Unreached | None:
-        """Pairs of adapters that cables connect and the default entries do not, without faults.
-
-        Faults alone never count, so that they stop no publication.
-        """
-        return self.cache.defaults.unreached if self.cache else None
 
     def port(self, switch: int, destination: int) -> int | None:
         """The out port of a switch towards a GUID; None if it has no entry."""
@@ -217,10 +209,6 @@ class _DefaultTables:
         self.destinations = routes.destinations
         self.rows = routes.rows()
         self.computed: Computed = routes.computed
-        self.unreached = routes.unreached(self.rows)
-        if self.unreached and failed:
-            repaired = DefaultRoutes(inventory, frozenset(), topology.tree, plane)
-            self.unreached = repaired.unreached(repaired.rows())
         self._closed: dict[int, set[int]] = defaultdict(set)
         for link in closed:
             for end in inventory.cable_of_link[link].lower, inventory.cable_of_link[link].upper:

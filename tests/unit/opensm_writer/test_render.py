@@ -8,6 +8,7 @@ python -m tests.unit.opensm_writer.test_render    writes tests/golden again
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -37,20 +38,17 @@ def text(configuration: SubnetConfiguration, name: str, settings: Settings = SET
     return "".join(render.set_files(configuration, settings)[name])
 
 
-def test_tables_that_cut_a_pair_are_published_only_if_asked_by_name(tmp_path):
+def test_whatever_an_import_accepts_is_published(tmp_path):
     torus = parse_fabric(NO_TREES["torus 4x4"].dump(), "dump", accept_no_fat_tree=True)
-    configuration = subnet_configuration(FabricState("f", 1, torus.topology, torus.inventory, ()))
-    cut = r"320 pair\(s\) .* from switch-0\[.* to node004 .* at switch-2\[.*allow_unreachable_pairs"
-    for attempt in (
-        lambda: publish.publish_set(configuration, SETTINGS, tmp_path),
-        lambda: LocalSubnetManager(tmp_path).rehearse(configuration.state),
-        lambda: LocalSubnetManager(tmp_path).publish(configuration.state),
-    ):
-        with pytest.raises(LimitExceeded, match=cut):
-            attempt()
-        assert not (tmp_path / "f" / "current").exists()
-    publish.publish_set(configuration, replace(SETTINGS, allow_unreachable_pairs=True), tmp_path)
-    assert (tmp_path / "f" / "current").exists()
+    assert torus.report is not None
+    told = [odd.detail for odd in torus.report.irregularities if odd.kind == "pairs without a path"]
+    assert told
+    assert re.match(r"24 pair\(s\) of a host for tenants and a service, .* switch-4\[0x", told[0])
+    manager = LocalSubnetManager(tmp_path)
+    desired = FabricState("f", 1, torus.topology, torus.inventory, ())
+    manager.rehearse(desired)
+    manager.publish(desired)
+    assert (tmp_path / "f" / "current" / "lfts").exists()
 
 
 def write_golden() -> None:

@@ -22,9 +22,12 @@ from laas_service.adapters.fabric_import.recovery.hosts import (
     TenantHosts,
     tenant_hosts,
 )
+from laas_service.adapters.fabric_import.recovery.kept_out import kept_out, unwired
 from laas_service.adapters.fabric_import.recovery.levels import Levels, levels, natural
+from laas_service.adapters.fabric_import.recovery.machines import Machines
 from laas_service.adapters.fabric_import.recovery.places import Pair, Wiring, places, wiring
 from laas_service.adapters.fabric_import.recovery.report import ImportReport, Irregularity
+from laas_service.adapters.fabric_import.refusal import Refusal
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory, PortRef, Switch
@@ -40,6 +43,8 @@ class Imported:
     topology: Topology
     inventory: Inventory
     report: ImportReport
+    services: frozenset[int]
+    """Port GUIDs of the adapters of hosts that the operator named as not for tenants."""
 
 
 def recover(cabling: Cabling, selection: Selection | None = None) -> Imported:
@@ -58,9 +63,10 @@ class _Recovery:
         self.cabling = cabling
         self.selection = selection
         self.switch_wires = [w for w in cabling.wires if self._is_switch(w.a, w.b)]
+        self.machines = Machines.among(cabling.nodes.values())
         self.adapters = list(self._adapters())
         if not any(node.kind is Kind.SWITCH for node in cabling.nodes.values()):
-            raise InvalidFile(cabling.source, 1, "this fabric has no switch")
+            raise InvalidFile(cabling.source, 1, "this fabric has no switch", Refusal.NO_SWITCH)
         self.levels = self._levels()
         self.level = self.levels.level_of()
         self.bundles = self._bundles()
@@ -91,7 +97,9 @@ class _Recovery:
             absent_links=frozenset(wired.absent),
         )
         inventory = self._inventory(topology, wired, ports)
-        return Imported(topology, inventory, self._report(topology, wired))
+        services = (a for a in self.adapters if a.host and self.selection.excludes(a.host))
+        named = frozenset(adapter.guid for adapter in services)
+        return Imported(topology, inventory, self._report(topology, wired), named)
 
     # -- reading the cabling ----------------------------------------------------
 
@@ -99,12 +107,14 @@ class _Recovery:
         return all(self.cabling.nodes[end.guid].kind is Kind.SWITCH for end in ends)
 
     def _adapters(self) -> Iterable[Adapter]:
+        nodes = self.cabling.nodes
         for wire in self.cabling.wires:
             for near, far in ((wire.a, wire.b), (wire.b, wire.a)):
-                if self._is_switch(far) and not self._is_switch(near):
-                    node = self.cabling.nodes[near.guid]
+                node = nodes[near.guid]
+                if node.kind is not Kind.SWITCH and nodes[far.guid].kind is Kind.SWITCH:
                     at = PortRef(far.guid, far.port)
-                    yield Adapter(near.port_guid, near.port, node.kind, node.name, at, node.line)
+                    guid, known = near.port_guid, self.machines.of[near.guid]
+                    yield Adapter(guid, near.port, node.kind, node.name, at, node.line, known)
 
     def _levels(self) -> Levels:
         graph: nx.Graph[int] = nx.Graph()
@@ -113,7 +123,7 @@ class _Recovery:
         pairs = (sorted((w.a.guid, w.b.guid)) for w in self.switch_wires)
         for (a, b), count in Counter((a, b) for a, b in pairs if a != b).items():
             graph.add_edge(a, b, cables=count)
-        bearing = [a for a in self.adapters if a.kind is Kind.ADAPTER and not a.aggregation]
+        bearing = [a for a in self.adapters if a.of_a_machine]
         hosts = Counter(a.at.guid for a in bearing if not self.selection.manages(a.host))
         leaves = set(hosts)
         for adapter in bearing:  # a manager makes no leaf of a switch above leaves with hosts
@@ -122,9 +132,15 @@ class _Recovery:
                 hosts[switch] += 1
         if not hosts:
             raise InvalidFile(
-                self.cabling.source, 1, "no host is connected to a switch of this fabric"
+                self.cabling.source,
+                1,
+                "no host is connected to a switch of this fabric",
+                Refusal.NO_HOST,
             )
-        return levels(graph, hosts, self._key)
+        services = hosts.keys() - {
+            a.at.guid for a in bearing if not (a.host and self.selection.excludes(a.host))
+        }
+        return levels(graph, hosts, self._key, services)
 
     def _key(self, guid: int) -> tuple[object, ...]:
         return natural(self.cabling.nodes[guid].name), guid
@@ -140,9 +156,15 @@ class _Recovery:
     def _tenants(self) -> TenantHosts:
         hosts = tenant_hosts(self.adapters, self.leaf_of, self.describe, self.selection)
         if hosts is None:
-            raise InvalidFile(
-                self.cabling.source, 1, "no leaf of this fabric has a named host for tenants"
-            )
+            what = "no leaf of this fabric has a named host for tenants"
+            called = Counter(a.name for a in self.adapters if a.of_a_machine and not a.host)
+            if called:
+                name, count = called.most_common(1)[0]
+                what += (
+                    f": {called.total()} adapters name no machine, {count} of them are called "
+                    f"{name!r}; give the machines host names, then restart rdma-ndd there"
+                )
+            raise InvalidFile(self.cabling.source, 1, what, Refusal.NO_HOST)
         return hosts
 
     def _hosts_beside_managers(self) -> list[str]:
@@ -230,11 +252,11 @@ class _Recovery:
         irregularities = [*self._odd_switches(), *self._odd_cables(wired)]
         irregularities += [*self._absent(topology.tree, missing), *self._slow()]
         irregularities += [*self._back_to_back(), *tenants.irregularities]
-        irregularities += self._beside_managers()
+        irregularities += [*self._beside_managers(), *self.machines.odd, *self._several_lids()]
         group_sizes = Counter(
             tuple(self.leaf_of[adapter.at.guid] for adapter in host) for host in tenants.hosts
         )
-        named = {a.name.partition(" ")[0] for a in self.adapters if not a.aggregation} - {""}
+        named = {a.host for a in self.adapters} - {""}
         excluded = [a for a in self.adapters if a.host and self.selection.excludes(a.host)]
         return ImportReport(
             source=self.cabling.source,
@@ -253,7 +275,35 @@ class _Recovery:
             absent_cables=len(missing),
             irregularities=tuple(irregularities),
             skipped=self.cabling.skipped,
+            kept_out=(
+                *kept_out(
+                    self.adapters, self.leaf_of, self.selection, self.beside_managers, self.tenants
+                ),
+                *unwired(self._without_a_cable()),
+            ),
         )
+
+    def _without_a_cable(self) -> Iterable[tuple[int, str]]:
+        """Port GUIDs (or node GUIDs, where no port has a cable) that are on no switch."""
+        wired = {adapter.guid for adapter in self.adapters}
+        told = {adapter.host for adapter in self.adapters}  # a machine is told once
+        ends = [e for wire in self.cabling.wires for e in (wire.a, wire.b) if e.port_guid]
+        loose = [(e.port_guid, e.guid) for e in ends if e.port_guid not in wired]
+        cabled = {end.guid for end in ends}
+        loose += [(guid, guid) for guid in self.machines.of if guid not in cabled]
+        for port, guid in loose:
+            host = self.machines.of[guid].host
+            yield port, host if host and host not in told else self.cabling.nodes[guid].name
+
+    def _several_lids(self) -> Iterable[Irregularity]:
+        if lmc := self.cabling.lmc:
+            guid = min(lmc)
+            detail = (
+                f"{len(lmc)} nodes have an LMC above 0, as {self._switch(guid)} with {lmc[guid]}; "
+                "set lmc 0 for the subnet manager and restart it, or it gives ports other LIDs "
+                "than the published ones and no tables are confirmed"
+            )
+            yield Irregularity("several LIDs", detail)
 
     def _end(self, guid: int, port: int) -> str:
         return end_name(self.cabling.nodes[guid].name, PortRef(guid, port))
@@ -265,6 +315,12 @@ class _Recovery:
         for guid, level in self.levels.beyond.items():
             detail = f"{self._switch(guid)} is outside the tree of three levels (level {level})"
             yield Irregularity("switch outside the tree", detail)
+        for guid in self.levels.edges:
+            detail = (
+                f"{self._switch(guid)} is cabled into several pods, past the L2 switches or to a "
+                "leaf, so its hosts are kept out; cable it to L2 switches of one pod to offer them"
+            )
+            yield Irregularity("leaf outside the pods", detail)
         bearing = {a.at.guid for a in self.adapters if not a.aggregation}
         for leaf in sorted(self.leaf_of, key=self.leaf_of.__getitem__):
             if leaf not in bearing:
@@ -272,8 +328,9 @@ class _Recovery:
 
     def _odd_cables(self, wired: Wiring) -> Iterable[Irregularity]:
         pod_of = {s: n for n, pod in enumerate(self.levels.pods) for s in (*pod.leaves, *pod.l2s)}
+        edges = set(self.levels.edges)
         for cable in wired.cables:
-            if cable.link is not None:
+            if cable.link is not None or not edges.isdisjoint((cable.lower.guid, cable.upper.guid)):
                 continue
             a, b = cable.lower.guid, cable.upper.guid
             levels_ = self.level[a], self.level[b]

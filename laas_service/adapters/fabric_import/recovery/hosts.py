@@ -2,14 +2,13 @@
 
 """Hosts, rails and leaf groups, recovered from the adapters' ports.
 
-The first word of its adapters' descriptions names a host. The number of rails R is the number of
+``machines`` says which adapters a host has. The number of rails R is the number of
 leaves that most hosts are on. Hosts that share one leaf must share all R, and all groups must
 spread their rails over pods in the same way. Other hosts are kept out of allocation, by name, and
 so are hosts whose name compute would refuse. If
 a host has two adapters on one leaf, the first is the rail's port.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +16,11 @@ from fnmatch import fnmatchcase
 
 from laas_service.adapters.fabric_import.ibnetdiscover import Kind
 from laas_service.adapters.fabric_import.recovery.levels import natural
-from laas_service.adapters.fabric_import.recovery.report import Irregularity
+from laas_service.adapters.fabric_import.recovery.machines import Identity
+from laas_service.adapters.fabric_import.recovery.report import Irregularity, Reason
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, PortRef
 from laas_service.domain.wording import listed
-
-_NAMELESS = re.compile(r"MT[0-9]{3,}\b.*|.*Mellanox Technologies.*|", re.I)
-"""Descriptions that firmware gives an adapter before a driver adds the host's name."""
 
 Leaf = tuple[int, int]
 """(pod, leaf) of a leaf switch."""
@@ -39,24 +36,28 @@ class Adapter:
     kind: Kind
     name: str
     at: PortRef
-    line: int = 0
+    line: int
+    identity: Identity
 
     @property
     def aggregation(self) -> bool:
         """Whether this is the aggregation node of a switch, and no host."""
-        return "Aggregation Node" in self.name
+        return self.identity.kept is Reason.AGGREGATION
+
+    @property
+    def of_a_machine(self) -> bool:
+        """Whether a machine has it, named or not; no router, gateway or part of a switch."""
+        return self.identity.kept in (None, Reason.NAMELESS, Reason.AMBIGUOUS)
 
     @property
     def host(self) -> str:
         """The host's name; "" if the description has none."""
-        if self.kind is not Kind.ADAPTER or self.aggregation or _NAMELESS.fullmatch(self.name):
-            return ""
-        return self.name.split()[0]
+        return self.identity.host
 
     @property
     def order(self) -> tuple[object, ...]:
         """Order of the adapters of a host: by the HCA's name, then by port."""
-        return natural(self.name.partition(" ")[2].strip()), self.port, self.guid
+        return natural(self.identity.device), self.port, self.guid
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,8 @@ def tenant_hosts(
     misnamed: dict[str, list[Adapter]] = defaultdict(list)
     for adapter in sorted(adapters, key=lambda a: a.order):
         host = adapter.host
-        if adapter.aggregation or (host and selection.excludes(host)):
+        ambiguous = adapter.identity.kept is Reason.AMBIGUOUS
+        if ambiguous or not adapter.of_a_machine or (host and selection.excludes(host)):
             continue
         if host and not HOST_NAME.fullmatch(host):
             misnamed[host].append(adapter)

@@ -17,7 +17,7 @@ from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.routing.fabric_tables import forwarding_tables
-from laas_service.domain.routing.manager_routes import Turns
+from laas_service.domain.routing.service_routes import Turns
 from laas_service.domain.verification import (
     Walks,
     credit_loop,

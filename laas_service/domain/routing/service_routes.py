@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Routes to and from subnet managers where the default tables have none.
+"""Routes to and from subnet managers and services where the default tables have none.
 
-From a manager on an L2 switch or a spine, no path up and then down leads to other switches of
-its level, nor from them to the manager. Here such paths turn up again at a switch, if the turn
+From an adapter on an L2 switch or a spine, no path up and then down leads to other switches of
+its level, nor from them to the adapter. Here such paths turn up again at a switch, if the turn
 closes no cycle of channel dependencies: with all paths up and then down that any table may have,
 and with the turns of the other entries. An entry that would close one is left out.
 """
@@ -90,13 +90,14 @@ class Turns:
 
 
 @dataclass
-class ManagerRoutes:
-    """Adds the missing entries to ``rows``, the entries of each switch by number.
+class ServiceRoutes:
+    """Adds missing entries to ``rows``, the entries of each switch by number.
 
     ``ports[n]`` are the working cables of switch n: the number of the switch at the other end,
     and the own port (the lowest of parallel ones). ``far[n]`` names the switch behind each port.
     ``home[d]`` is the switch of destination d. ``tenant`` has the destinations whose entries
-    tenants' tables may replace.
+    tenants' tables may replace. ``reached[n]`` is the mask of the switches to which a path from
+    switch n goes up and then down.
     """
 
     rows: Sequence[Row]
@@ -104,11 +105,17 @@ class ManagerRoutes:
     far: Sequence[Mapping[int, int]]
     home: Sequence[int]
     tenant: Collection[int]
+    reached: Sequence[int]
     _turns: Turns = field(init=False)
+    _part: dict[int, int] = field(init=False, default_factory=dict)
+    """For each switch one of those that working cables join it to, the same for all of them."""
 
     def __post_init__(self) -> None:
         neighbors = [sorted(set(row.values())) for row in self.far]
         self._turns = Turns(neighbors, self._used())
+        for switch in range(len(self.rows)):
+            if switch not in self._part:
+                self._part |= dict.fromkeys(self._distances([switch]), switch)
 
     def _used(self) -> set[Turn]:
         """The turns from down to up of the entries that there are."""
@@ -121,18 +128,37 @@ class ManagerRoutes:
                     used |= {(a, b, c) for c in ends if c is not None and c > b and c != a}
         return used
 
-    def add(self, managers: Collection[int], order: Sequence[int]) -> None:
-        """Add routes to ``managers`` from all switches, then from theirs to all destinations.
+    def add(
+        self,
+        sources: Collection[int],
+        starts: Sequence[int],
+        destinations: Iterable[int],
+        hubs: Sequence[int] = (),
+    ) -> None:
+        """Add routes to ``sources`` from the switches ``starts``, then back to ``destinations``.
 
-        Both are destinations by index; ``order`` says which come first.
+        Sources and destinations are destinations by index. The routes back begin at the switches
+        of the sources; they are added in the order of ``destinations``. New turns are made as near
+        to ``hubs`` as possible, without hubs as near to the source, so that few are needed.
         """
-        homes = sorted({self.home[manager] for manager in managers})
-        for manager in sorted(managers):
-            self._extend(manager, range(len(self.rows)), self._distances([self.home[manager]]))
-        near = self._distances(homes)
-        for destination in order:
+        homes = sorted({self.home[source] for source in sources})
+        near = self._distances(hubs or homes)
+        for source in sorted(sources):
+            if any(self.rows[start][source] == NO_ROUTE for start in starts):
+                own = near if hubs else self._distances([self.home[source]])
+                self._extend(source, starts, own)
+        for destination in destinations:
             if any(self.rows[home][destination] == NO_ROUTE for home in homes):
                 self._extend(destination, homes, near)
+
+    def hubs(self, leaves: Iterable[int]) -> list[int]:
+        """Of each part of the fabric, the leaf with the most neighbors."""
+        hub: dict[int, int] = {}
+        for leaf in leaves:
+            best = hub.setdefault(self._part[leaf], leaf)
+            if len(self.ports[leaf]) > len(self.ports[best]):
+                hub[self._part[leaf]] = leaf
+        return sorted(hub.values())
 
     def _distances(self, starts: Sequence[int]) -> Mapping[int, int]:
         distance = dict.fromkeys(starts, 0)
@@ -148,12 +174,17 @@ class ManagerRoutes:
     def _extend(self, target: int, starts: Collection[int], near: Mapping[int, int]) -> None:
         """Add entries towards a destination until the starts have one, as far as possible.
 
-        New turns are made as near to the manager as possible, so that few are needed.
+        New turns are made where ``near`` is least.
         """
         new: dict[int, int] = {}
-        open_switches = [n for n in near if self.rows[n][target] == NO_ROUTE]
+        part = self._part[self.home[target]]
+        wanted = {n for n in starts if self._part[n] == part and self.rows[n][target] == NO_ROUTE}
+        if not wanted:
+            return
+        open_switches = [
+            n for n in near if self._part[n] == part and self.rows[n][target] == NO_ROUTE
+        ]
         open_switches.sort(key=lambda n: (near[n], n))
-        wanted = {n for n in starts if self.rows[n][target] == NO_ROUTE and n in near}
         while wanted - new.keys():
             left = [n for n in open_switches if n not in new]
             steps = self._straight(target, left, new) or self._turned(target, left, new)
@@ -193,7 +224,8 @@ class ManagerRoutes:
     ) -> set[Turn] | None:
         """The turns of packets over a neighbour towards a destination; None: it has no entry.
 
-        Where a tenant's table may replace the neighbour's entry, each way up from there counts.
+        Where a tenant's table may replace the neighbour's entry, each way up from there counts
+        that leads on up and then down.
         """
         if neighbor in new:
             onward = new[neighbor]
@@ -208,5 +240,7 @@ class ManagerRoutes:
             return set()
         ups = {onward}
         if target in self.tenant:
-            ups |= {n for n in self.far[neighbor].values() if n > neighbor} - {switch}
+            home = self.home[target]
+            above = {n for n in self.far[neighbor].values() if n > neighbor} - {switch}
+            ups |= {n for n in above if self.reached[n] >> home & 1}
         return {(switch, neighbor, up) for up in ups}
