@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -102,6 +103,7 @@ SWITCH = 'Switch\t4 "S-0000000000000002"\t# "s"\n'
         (TEXT[: len(TEXT) // 2], "unreadable", "line"),
         (NO_TREES["torus 4x4"].dump().encode(), "no_fat_tree", "--accept no-fat-tree"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "data",
 )  # fmt: skip
 def test_what_is_not_imported_is_named_for_what_it_is(run, data, code, words):
     refused = told(run, data)["refused"]
@@ -201,9 +203,22 @@ def test_a_pattern_that_matches_nothing_is_refused(run, option):
     assert answer["kept_out"][0]["guids"] == ["0x0002c90300000007"]
 
 
+def test_a_refused_fabric_is_counted_as_far_as_it_was_recognised(run):
+    torus = NO_TREES["torus 4x4"].dump().encode()
+    answer = told(run, torus)
+    taken = told(run, torus, "--accept", "no-fat-tree", "--dry-run", rc=0)
+    assert answer["hosts_named"] == len(set(re.findall(r'"(node\d+)', torus.decode()))) > 0
+    assert answer["cables"] == 32
+    known = ("hosts_named", "hosts_for_tenants", "cables", "slow_cables", "kept_out")
+    assert [answer[key] for key in known] == [taken[key] for key in known]
+    assert (answer["accepted"], taken["accepted"]) == ([], ["no-fat-tree"])
+
+
 def test_no_switch_or_port_is_in_two_fabrics(run):
     told(run, TEXT, "--id", "one", rc=0)
-    refused = told(run, TEXT, "--id", "two")["refused"]
+    answer = told(run, TEXT, "--id", "two")
+    assert (answer["hosts_named"], answer["hosts_for_tenants"]) == (4, 4)
+    refused = answer["refused"]
     assert refused["code"] == "managed_elsewhere"
     assert "fabric one has 4 of the same switches and 4 of the same ports" in refused["detail"]
     assert [fabric.id for fabric in run.store().fabrics()] == ["one"]

@@ -28,7 +28,7 @@ from laas_service.adapters.fabric_import.recovery import (
 )
 from laas_service.adapters.fabric_import.recovery.patterns import refuse_unmatched
 from laas_service.adapters.fabric_import.recovery.report import KeptOut, Reason
-from laas_service.adapters.fabric_import.refusal import Refusal
+from laas_service.adapters.fabric_import.refusal import NoFatTree, Refusal
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, Inventory
@@ -55,16 +55,24 @@ NO_FAT_TREE_MEANS = (
 )
 
 
-def refused_document(refusal: Refusal, detail: str) -> dict[str, Any]:
-    """What programs read if a fabric is not imported; the keys of ``FabricFile.document``."""
-    return {
-        "importable": False,
-        "refused": {"code": refusal.value, "detail": detail},
+def refused_document(
+    refusal: Refusal, detail: str, recognised: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What programs read if a fabric is not imported; the keys of ``FabricFile.document``.
+
+    ``recognised`` is that document, if the import came so far.
+    """
+    nothing = {
         "hosts_named": 0,
         "hosts_for_tenants": 0,
         "cables": 0,
         "slow_cables": 0,
         "kept_out": [],
+    }
+    return {
+        **(recognised or nothing),
+        "importable": False,
+        "refused": {"code": refusal.value, "detail": detail},
         "accepted": [],
     }
 
@@ -232,7 +240,6 @@ def parse_fabric(
     names |= {name.partition(" ")[0] for name in names}  # as localhost of "localhost mlx5_0"
     refuse_unmatched(selection or NO_SELECTION, {*imported.inventory.host_names, *names} - {""})
     judged = Judgement(imported.topology, imported.inventory, imported.services)
-    accepted = _no_fat_tree(source, judged, accept_no_fat_tree)
     report = replace(
         imported.report,
         irregularities=(
@@ -241,13 +248,13 @@ def parse_fabric(
             *(Irregularity("pairs without a path", text) for text in judged.without_path),
         ),
     )
-    return FabricFile(
+    fabric = FabricFile(
         imported.topology,
         lambda: imported.inventory,
         report,
         selection=selection or NO_SELECTION,
-        accepted=accepted,
     )
+    return _fat_tree_or_accepted(fabric, source, judged, accept_no_fat_tree)
 
 
 def _summary(topology: Topology) -> str:
@@ -278,20 +285,21 @@ def _unmanaged(inventory: Inventory, judged: Judgement) -> Iterator[Irregularity
                 yield Irregularity("no route to a subnet manager", detail)
 
 
-def _no_fat_tree(source: str, judged: Judgement, accept: bool) -> tuple[str, ...]:
-    """Why a cabling is no fat-tree; empty if it is one. Raises: InvalidFile, unless accepted."""
+def _fat_tree_or_accepted(
+    fabric: FabricFile, source: str, judged: Judgement, accept: bool
+) -> FabricFile:
+    """The fabric, with what was accepted. Raises: NoFatTree: it is none, and not accepted."""
     found = judged.breaches
     if found and not accept:
         fixes = dict.fromkeys(breach.fix for breach in found)
-        raise InvalidFile(
+        raise NoFatTree(
             source,
-            1,
             "the cabling is no fat-tree of two or three levels: "
             + ". ".join([*map(str, found), *fixes])
             + "; --accept no-fat-tree takes the cabling as it is",
-            Refusal.NO_FAT_TREE,
+            fabric.document(),
         )
-    return tuple(map(str, found))
+    return replace(fabric, accepted=tuple(map(str, found)))
 
 
 def _check_ports(inventory: Inventory) -> None:
@@ -331,13 +339,8 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
     inventory = documents.inventory_from(stored) if stored else None
     if inventory:
         _check_host_names(inventory)
-    accepted: tuple[str, ...] = ()
-    if inventory:
         _check_ports(inventory)
-        services = {e.guid for e in inventory.endpoints if e.host is None}
-        judged = Judgement(state.topology, inventory, services)
-        accepted = _no_fat_tree(source, judged, accept_no_fat_tree)
-    return FabricFile(
+    fabric = FabricFile(
         state.topology,
         lambda: inventory or generator.inventory(state.topology),
         failed_hosts=state.failed_hosts,
@@ -345,8 +348,12 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
         features=state.features,
         shared_plane=state.shared_plane,
         virtual_guids=documents.virtual_ports_from(document.get("virtual_guids", [])),
-        accepted=accepted,
     )
+    if not inventory:
+        return fabric
+    services = {e.guid for e in inventory.endpoints if e.host is None}
+    judged = Judgement(state.topology, inventory, services)
+    return _fat_tree_or_accepted(fabric, source, judged, accept_no_fat_tree)
 
 
 def _described(description: generator.Description) -> FabricFile:

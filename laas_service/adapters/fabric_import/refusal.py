@@ -2,7 +2,9 @@
 
 """Refusals of an import: the stable codes that programs read."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from laas_service.domain.errors import InvalidFile, InvalidInput, LaasError, ManagedElsewhere
 
@@ -38,6 +40,14 @@ class PatternMatchesNothing(InvalidInput):
     """A pattern of host names matches none of a fabric."""
 
     code = Refusal.PATTERN_MATCHES_NOTHING.value
+
+
+class NoFatTree(InvalidFile):
+    """A cabling is no fat-tree; says why, and what was recognised (``FabricFile.document``)."""
+
+    def __init__(self, source: str, why: str, recognised: Mapping[str, Any]) -> None:
+        self.recognised = recognised
+        super().__init__(source, 1, why, Refusal.NO_FAT_TREE)
 
 
 def refusal_of(error: LaasError) -> Refusal | None:

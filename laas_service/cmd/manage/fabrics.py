@@ -26,7 +26,7 @@ from laas_service.adapters.fabric_import.fabric_file import (
 )
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.fabric_import.recovery import Selection
-from laas_service.adapters.fabric_import.refusal import refusal_of
+from laas_service.adapters.fabric_import.refusal import NoFatTree, refusal_of
 from laas_service.app.records import HostState, LinkState
 from laas_service.cmd.manage.command_line import NO_FAT_TREE
 from laas_service.cmd.manage.output import fitted, print_table, write
@@ -77,6 +77,7 @@ def read_file(args: argparse.Namespace) -> FabricFile:
 
 def import_fabric(args: argparse.Namespace) -> int:
     """Read a fabric, report what was recognised, and record it; 1 if it is refused."""
+    fabric = None
     try:
         with collected_later():
             with progress(f"reading {args.file or live.TOOL}"):
@@ -86,7 +87,10 @@ def import_fabric(args: argparse.Namespace) -> int:
         refusal = refusal_of(error)
         if not args.json or refusal is None:
             raise
-        print(json.dumps(refused_document(refusal, str(error))))
+        recognised = error.recognised if isinstance(error, NoFatTree) else None
+        if fabric is not None:
+            recognised = fabric.document()
+        print(json.dumps(refused_document(refusal, str(error), recognised)))
         return 1
     if args.json:
         print(json.dumps(fabric.document()))
