@@ -123,13 +123,13 @@ class Recording:
             answer = self._client.open(
                 path, method=method, query_string=params, json=json, headers=headers
             )
-            self._answers[key] = (answer.status_code, answer.json)
-        status, document = self._answers[key]
+            self._answers[key] = (answer.status_code, answer.json, dict(answer.headers))
+        status, document, headers = self._answers[key]
         if path == "/v1/fabrics" and self.fabrics == 2:
             (fabric,) = document["fabrics"]
             two = [fabric, {**fabric, "id": "other"}]
             document = {**document, "fabrics": two, "default": None}
-        return SimpleNamespace(status_code=status, json=lambda: document)
+        return SimpleNamespace(status_code=status, json=lambda: document, headers=headers)
 
 
 @pytest.fixture(scope="module")
