@@ -119,7 +119,13 @@ def made(keystone, tmp_path, monkeypatch):
 @pytest.fixture
 def connect(made):
     """Make the compute port with these options of [nova], whose login [placement] shares."""
-    return lambda *args, **options: made(*args, **options).compute
+
+    def compute(*args, **options):
+        parts = made(*args, **options)
+        parts.upgrade_database()  # the adapter reads the names of the recorded hosts
+        return parts.compute
+
+    return compute
 
 
 def asked(regions):

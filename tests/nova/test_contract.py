@@ -37,7 +37,7 @@ class Site:
         self.admin = cloud.remote_client(url, "service", admin=True)
         file = directory / "laas.conf"
         file.write_text(
-            "[compute]\nkind = nova\n"
+            f"[DEFAULT]\nstate_dir = {directory}\n[compute]\nkind = nova\n"
             f"[nova]\nauth_type = admin_token\nendpoint = {url}/compute/v2.1\n"
             "token = service:admin\n"
             f"[placement]\nauth_section = nova\nendpoint_override = {url}/placement\n"
@@ -45,7 +45,9 @@ class Site:
         conf = cfg.ConfigOpts()
         options.register_opts(conf)
         conf(["--config-file", str(file)], project="laas")
-        self.compute = Parts(conf).compute
+        parts = Parts(conf)
+        parts.upgrade_database()  # the adapter reads the names of the recorded hosts
+        self.compute = parts.compute
 
     def boot(self, project, hint=None):
         """Start a server; returns its host, or None if Nova finds no host."""
