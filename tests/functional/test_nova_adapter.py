@@ -594,7 +594,7 @@ def test_few_hosts_of_many_are_searched_by_the_names_of_their_nodes(server, comp
 def test_a_deletion_lists_no_hypervisors(cloud, compute):
     consumer = cloud.boot("n2", BLUE)
     assert compute.occupants(["n1", "n2"]) == [Occupant("n2", consumer, BLUE)]
-    assert counted(cloud) == {"search": 2, "consumers": 2, "consumer": 1}
+    assert counted(cloud) == {"search": 2, "consumers": 2, "consumer": 1, "servers": 1}
 
 
 # -- changes by others --------------------------------------------------------------

@@ -399,7 +399,7 @@ def test_a_plane_that_tenants_stand_on_is_refused(client, allocate):
 
 
 @pytest.mark.parametrize(
-    ("body", "field"), [({"l2": [4]}, "l2"), ({"spines": [-1]}, "spines"), ({"l2": "0"}, "l2")]
+    ("body", "field"), [({"l2": [4]}, "l2"), ({"spines": [-1]}, "spines.0"), ({"l2": "0"}, "l2")]
 )
 def test_a_wrong_plane_names_the_field(client, body, field):
     answer = client.put(f"{F}/plane", json=body)
