@@ -177,10 +177,18 @@ class Site:
     """``with Site("mariadb", directory, apis=4, workers=2) as site:`` starts all processes.
 
     ``without`` names a guard that is taken away: ``constraint``, or one of ``process.GUARDS``.
+    ``pressed`` adds the fabric ``WIDE`` with shared hosts, for the expensive questions.
     """
 
     def __init__(
-        self, kind: str, directory: Path, *, apis: int, workers: int, without: str = ""
+        self,
+        kind: str,
+        directory: Path,
+        *,
+        apis: int,
+        workers: int,
+        without: str = "",
+        pressed: bool = False,
     ) -> None:
         self.kind = kind
         self.directory = directory
@@ -189,6 +197,7 @@ class Site:
         """The code of the newest release, of which the tables are."""
         self._ports = [Port() for _ in range(2 * apis)]
         self._workers = workers
+        self._pressed = pressed
         self._gates = Gates()
         self._database_gates: dict[str, Gate] = {}
         self._restores = 0
@@ -221,7 +230,8 @@ class Site:
             for server in self.servers:
                 server.start()
             self.wait_until_up()
-            self._make_pool()
+            if self._pressed:
+                self._make_pool()
         except BaseException:
             self.__exit__()
             raise
@@ -261,10 +271,10 @@ class Site:
         schema.upgrade(engine)
         for id, (topology, inventory) in self.fabrics.items():
             SqlStore(engine).add_fabric(id, topology, inventory)
-        wide = generate(Description(xgft=WIDE_XGFT))
-        SqlStore(engine).add_fabric(
-            evidence.WIDE, wide.topology, _named(wide.inventory, evidence.WIDE)
-        )
+        if self._pressed:
+            wide = generate(Description(xgft=WIDE_XGFT))
+            inventory = _named(wide.inventory, evidence.WIDE)
+            SqlStore(engine).add_fabric(evidence.WIDE, wide.topology, inventory)
         engine.dispose()
         self._add_clock()
         if self.without == "constraint":

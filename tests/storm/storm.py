@@ -86,7 +86,7 @@ class Outcome:
 def run(plan: Plan) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="laas-storm-") as directory:
         numbers = {"apis": plan.apis, "workers": plan.workers}
-        site = Site(plan.kind, Path(directory), **numbers, without=plan.without)
+        site = Site(plan.kind, Path(directory), **numbers, without=plan.without, pressed=True)
         with site:
             return _Storm(plan, site).run()
 
