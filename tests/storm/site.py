@@ -30,6 +30,7 @@ from sqlalchemy.pool import NullPool
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.documents import inventory_document, inventory_from
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.domain.inventory import Inventory
 from tests.servers import mariadb, postgresql
@@ -56,6 +57,9 @@ LEASE = 4
 
 TAKEN_OVER = 20
 """Seconds for another worker to take the fabrics of one whose lease has ended."""
+
+VENDORS = {"f": "2c90", "g": "2d90", evidence.WIDE: "2e90"}
+"""Digits of the GUIDs that differ from fabric to fabric."""
 
 FABRICS = {"f": "3;4,4,4;1,4,4", "g": "3;4,4,4;1,4,4"}
 """One fabric of 64 hosts for each of two workers."""
@@ -207,7 +211,7 @@ class Site:
         """The allocation of shared hosts for the expensive questions."""
         self.servers: list[Server] = []
         self.fabrics = {
-            id: (made.topology, _named(made.inventory, id))
+            id: (made.topology, _apart(made.inventory, id))
             for id, xgft in FABRICS.items()
             for made in [generate(Description(xgft=xgft))]
         }
@@ -273,7 +277,7 @@ class Site:
             SqlStore(engine).add_fabric(id, topology, inventory)
         if self._pressed:
             wide = generate(Description(xgft=WIDE_XGFT))
-            inventory = _named(wide.inventory, evidence.WIDE)
+            inventory = _apart(wide.inventory, evidence.WIDE)
             SqlStore(engine).add_fabric(evidence.WIDE, wide.topology, inventory)
         engine.dispose()
         self._add_clock()
@@ -544,9 +548,11 @@ def drop_constraints(engine: sa.Engine) -> None:
                 connection.execute(sa.text(f"alter table {table} drop primary key"))
 
 
-def _named(inventory: Inventory, fabric: str) -> Inventory:
-    """Make names of hosts unique, as compute knows the hosts of all fabrics by name."""
-    return replace(inventory, host_names=tuple(f"{fabric}-{name}" for name in inventory.host_names))
+def _apart(inventory: Inventory, fabric: str) -> Inventory:
+    """Give hosts names, and parts GUIDs, that no other fabric has."""
+    names = tuple(f"{fabric}-{name}" for name in inventory.host_names)
+    document = inventory_document(replace(inventory, host_names=names))
+    return inventory_from(json.loads(json.dumps(document).replace("2c90", VENDORS[fabric])))
 
 
 class Chaos:
