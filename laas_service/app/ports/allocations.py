@@ -22,6 +22,7 @@ from laas_service.app.records import (
 )
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.errors import NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent
 from laas_service.messages import ConfirmedBy, Initiator, Span
@@ -88,13 +89,28 @@ def every_allocation(
     project_id: str | None = None,
     states: Collection[State] = (),
 ) -> Iterator[AllocationRecord]:
-    """All of them in order of creation, read a page at a time."""
-    marker = None
-    while page := store.allocations(
-        fabric=fabric, project_id=project_id, states=states, marker=marker
-    ):
+    """All of them in order of creation, read a page at a time.
+
+    A failover may undo the allocation that ended a page; reading goes on after the one before it.
+    """
+    read: list[str] = []
+
+    def next_page() -> list[AllocationRecord]:
+        marker = read[-1] if read else None
+        return store.allocations(fabric=fabric, project_id=project_id, states=states, marker=marker)
+
+    while True:
+        try:
+            page = next_page()
+        except NotFound:
+            if not read:
+                raise
+            read.pop()
+            continue
+        if not page:
+            return
         yield from page
-        marker = page[-1].id
+        read.extend(record.id for record in page)
 
 
 class Admissions(Protocol):

@@ -68,9 +68,15 @@ class Memory:
             raise NotFound("allocation", id)
         return self._records[id]
 
+    def undo(self, id):
+        """A failover loses the allocation, as if it had never been."""
+        del self._records[id]
+
     def allocations(self, *, fabric=None, project_id=None, states=(), limit=2, marker=None):
         """At most two records a page, so that readers have to ask for further pages."""
         ids = list(self._records)
+        if marker:
+            self.allocation(marker)
         after = ids[ids.index(marker) + 1 :] if marker else ids
         return [
             record

@@ -89,3 +89,14 @@ def test_every_allocation_is_read_page_by_page(memory):
     ids = [memory.add(f"a{number}", "blue").id for number in range(5)]
     memory.add("other", "red")
     assert [record.id for record in every_allocation(memory, project_id="blue")] == ids
+
+
+@pytest.mark.parametrize("undone", [["a1"], ["a0", "a1"], ["a1", "a2", "a3", "a4"]])
+def test_reading_goes_on_although_a_failover_undid_the_end_of_a_page(memory, undone):
+    ids = [memory.add(f"a{number}", "blue").id for number in range(5)]
+    pages = every_allocation(memory, project_id="blue")
+    read = [next(pages).id, next(pages).id]
+    for id in undone:
+        memory.undo(id)
+    read += [record.id for record in pages]
+    assert read == ids[:2] + [id for id in ids[2:] if id not in undone]
