@@ -53,6 +53,7 @@ from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.projects import NoProjects, Projects
+from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
 from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
 from laas_service.app.quotas import Quotas
@@ -60,10 +61,10 @@ from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases, in_background
-from laas_service.app.worker.converger import Converger, ConvergerStore, Pace
+from laas_service.app.worker.converger import Converger, Pace
 from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
-from laas_service.app.worker.fault_observer import FaultObserver, ObserverStore, PortEvents
+from laas_service.app.worker.fault_observer import FaultObserver, PortEvents
 from laas_service.app.worker.host_observer import LookRules
 from laas_service.app.worker.housekeeper import BATCH, Housekeeper
 from laas_service.app.worker.loop import Loop
@@ -174,7 +175,7 @@ class Parts:
         self.store.check()
         with archive_file(path) if path else nullcontext() as archive:
             total = 0
-            while number := self.store.forget(timedelta(days=days), BATCH, archive):
+            while number := self.store.allocations.forget(timedelta(days=days), BATCH, archive):
                 total += number
             return total
 
@@ -246,7 +247,7 @@ class Parts:
     def _host_guids(self) -> dict[str, set[int]]:
         """The port GUIDs of every host, by its name."""
         found: dict[str, set[int]] = {}
-        for fabric in self.store.fabrics():
+        for fabric in self.store.fabrics.all():
             names = fabric.inventory.host_names
             for endpoint in fabric.inventory.endpoints:
                 if endpoint.host is not None:
@@ -256,8 +257,8 @@ class Parts:
     def _names_in_nova(self) -> dict[str, str]:
         """Every host by name, with its recorded name in Nova; empty if Nova never had it."""
         found: dict[str, str] = {}
-        for fabric in self.store.fabrics():
-            memory = self.store.host_memory(fabric.id)
+        for fabric in self.store.fabrics.all():
+            memory = self.store.compute_hosts.memory(fabric.id)
             for name in filter(None, fabric.inventory.host_names):
                 found[name] = found.get(name) or memory.name(name)
         return found
@@ -406,7 +407,7 @@ class Parts:
                 "[opensm] enforcement", options.enforcement, "agents read back; that needs 'file'"
             )
         served = ServedSets(
-            self._file_sets, self.store.routed, lambda fabric: _files(self._conf, fabric)
+            self._file_sets, self.store.fabrics.routed, lambda fabric: _files(self._conf, fabric)
         )
         return AgentRegistry(
             self.store,
@@ -433,9 +434,7 @@ class Parts:
             clock=time.monotonic,
         )
 
-    def _converger(
-        self, store: ConvergerStore, fabric: str, before_effect: Callable[[], None]
-    ) -> Converger:
+    def _converger(self, store: Store, fabric: str, before_effect: Callable[[], None]) -> Converger:
         options = self._conf.worker
         return Converger(
             store,
@@ -459,11 +458,11 @@ class Parts:
             limits_interval=self._conf.sharing.interval,
         )
 
-    def _observer(self, store: ObserverStore) -> FaultObserver:
+    def _observer(self, store: Store) -> FaultObserver:
         rules = fault_rules(self._conf.faults)
         manager = self.subnet_manager
         counters = CounterAccountant(
-            store,
+            store.port_counters,
             manager,
             mode=CounterMode(self._conf.faults.counters),
             rules=counter_rules(self._conf.faults),
@@ -526,7 +525,7 @@ class Parts:
 
     @cached_property
     def housekeeper(self) -> Housekeeper:
-        return Housekeeper(self.store, self._conf.retention.released_days)
+        return Housekeeper(self.store.allocations, self._conf.retention.released_days)
 
     @contextmanager
     def working(self, patience: float | None = None) -> Iterator[Worker]:
@@ -649,7 +648,7 @@ class Parts:
         switches: Switches = (
             self.subnet_manager
             if self._conf.opensm.reached_by == "agent"
-            else RecordedSwitches(self.store)  # OpenSM may be on another machine
+            else RecordedSwitches(self.store.observations)  # OpenSM may be on another machine
         )
         made = UseCases(
             self.store,

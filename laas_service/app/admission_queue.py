@@ -17,16 +17,11 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 from laas_service.app.lifecycle import HOLDING, State
-from laas_service.app.ports.allocations import (
-    Admissions,
-    AllocationReader,
-    QueueRooms,
-    every_allocation,
-)
-from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.allocations import every_allocation
+from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, QueueRoom, RoomState
 from laas_service.app.requests import AllocationRequest, Place
 from laas_service.domain.admission.admit import explain, largest_fit, propose_in_scope
@@ -74,16 +69,12 @@ class _Settled(NamedTuple):
     until: float
 
 
-class QueueStore(AllocationReader, Admissions, FabricReader, QueueRooms, Protocol):
-    """The recorded requests and fabrics, as the queue needs them."""
-
-
 class AdmissionQueue:
     """The queues of all fabrics and of the containers in them; may be shared by threads."""
 
     def __init__(
         self,
-        store: QueueStore,
+        store: Store,
         policies: Mapping[str, Policy],
         discipline: Discipline,
         *,
@@ -125,7 +116,7 @@ class AdmissionQueue:
             Unavailable: the store does not answer.
         """
         admitted = 0
-        for fabric in self._store.fabrics():
+        for fabric in self._store.fabrics.all():
             try:
                 admitted += self.serve(fabric.id)
             except LaasError as error:
@@ -145,14 +136,14 @@ class AdmissionQueue:
         """
         admitted = 0
         while True:
-            generation, now = self._store.fabric(fabric_id).generation, self._now()
+            generation, now = self._store.fabrics.get(fabric_id).generation, self._now()
             settled = self._settled.get(fabric_id)
             if settled is not None and settled.generation == generation and now < settled.until:
                 return admitted
             until = math.inf
             if waiting := self._queued(fabric_id):
                 choose = functools.partial(self._startable, fabric_id)
-                records = self._store.admit_waiting(fabric_id, choose)
+                records = self._store.admissions.admit_waiting(fabric_id, choose)
                 admitted += len(records)
                 if records:
                     continue
@@ -211,7 +202,7 @@ class AdmissionQueue:
 
     def expected_start(self, fabric_id: str) -> datetime | None:
         """When the head, which does not fit now, is expected to start without moves."""
-        ledger, _ = self._store.ledger(fabric_id)
+        ledger, _ = self._store.fabrics.ledger(fabric_id)
         return self._expected_start(fabric_id, ledger, self._waiting(fabric_id, None))
 
     def request(self, record: AllocationRecord) -> tuple[Policy, Request]:
@@ -220,7 +211,7 @@ class AdmissionQueue:
 
     def fits(self, record: AllocationRecord, room: QueueRoom | None = None) -> Allocation | None:
         """Where the head fits now, also in the room made for it; None if nowhere."""
-        return self._placed(record, self._store.ledger(record.fabric)[0], room)
+        return self._placed(record, self._store.fabrics.ledger(record.fabric)[0], room)
 
     def _placed(
         self, record: AllocationRecord, ledger: LedgerView, room: QueueRoom | None
@@ -242,7 +233,7 @@ class AdmissionQueue:
 
     def _room(self, fabric_id: str, scope: str | None) -> QueueRoom | None:
         """The plan whose room is held for the head of this queue."""
-        room = None if scope is not None else self._store.queue_room(fabric_id)
+        room = None if scope is not None else self._store.queue_rooms.get(fabric_id)
         return room if room is not None and room.holds_at(self._clock()) else None
 
     # -- explaining -----------------------------------------------------------
@@ -281,7 +272,7 @@ class AdmissionQueue:
         At most ``EXPLAINED`` different requests are searched for, so that the time is bounded
         however many wait; the refusals of the others say so.
         """
-        ledger, _ = self._store.ledger(fabric_id)
+        ledger, _ = self._store.fabrics.ledger(fabric_id)
         places: dict[str, Place] = {}
         searched: set[object] = set()
         for scope in self._scopes(fabric_id):
@@ -301,7 +292,7 @@ class AdmissionQueue:
         refuse = functools.cache(functools.partial(self._refusal, ledger))
         largest = functools.cache(functools.partial(self._largest, ledger))
         places = {}
-        plan = None if waiting[0].parent else self._store.queue_room(fabric_id)
+        plan = None if waiting[0].parent else self._store.queue_rooms.get(fabric_id)
         for position, record in enumerate(waiting, start=1):
             if ids is not None and record.id not in ids:
                 continue
@@ -368,7 +359,9 @@ class AdmissionQueue:
         return self._clock().timestamp()
 
     def _queued(self, fabric_id: str) -> list[AllocationRecord]:
-        return list(every_allocation(self._store, fabric=fabric_id, states={State.QUEUED}))
+        return list(
+            every_allocation(self._store.allocations, fabric=fabric_id, states={State.QUEUED})
+        )
 
     def _scopes(self, fabric_id: str) -> list[str | None]:
         """The containers with a queue, and None for the fabric's own."""
@@ -395,7 +388,7 @@ class AdmissionQueue:
         """When the present allocations are expected to end, if the discipline needs it."""
         if self._discipline.kind == "fifo":
             return {}
-        running = every_allocation(self._store, fabric=fabric_id, states=HOLDING)
+        running = every_allocation(self._store.allocations, fabric=fabric_id, states=HOLDING)
         return {record.id: record.ends_at.timestamp() for record in running if record.ends_at}
 
     def _queue(

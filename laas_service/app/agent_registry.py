@@ -10,12 +10,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 from laas_service.app.ports.agents import Agent, Agents, FileSets
-from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.ports.fault_observation import FaultObservation
-from laas_service.app.ports.port_counters import PortCounters
+from laas_service.app.ports.store import Store
 from laas_service.domain.errors import Conflict, InvalidInput, LimitExceeded
 from laas_service.domain.faults.observation import Mode
 from laas_service.messages import (
@@ -103,10 +100,6 @@ refused, counted in the database."""
 FORWARD_SPAN = timedelta(days=1)
 
 
-class AgentStore(FabricReader, FaultObservation, PortCounters, Protocol):
-    """The recorded fabrics, the mode of their observation, and the counters that agents report."""
-
-
 class AgentRegistry:
     """The agents of all fabrics, and the file sets for them.
 
@@ -117,7 +110,7 @@ class AgentRegistry:
 
     def __init__(
         self,
-        store: AgentStore,
+        store: Store,
         agents: Agents,
         files: FileSets,
         *,
@@ -156,13 +149,13 @@ class AgentRegistry:
         strange = self._of_another_past(fabric_id, name, seen)
         turn = self._agents.report(fabric_id, name, seen, self._seconds)
         for generation, stamp, text in strange:
-            self._store.go_forward(fabric_id, generation, stamp, text)
-        fabric = self._store.fabric(fabric_id)
+            self._store.fabrics.go_forward(fabric_id, generation, stamp, text)
+        fabric = self._store.fabrics.get(fabric_id)
         wanted, stamp = fabric.routes_generation, fabric.routes_stamp
         if self._frozen(fabric_id) and seen.published is not None:
             wanted, stamp = seen.published, seen.published_stamp
         if turn.active == name and seen.counters:
-            self._store.record_counters(fabric_id, seen.counters)
+            self._store.port_counters.record(fabric_id, seen.counters)
         if turn.news:
             LOG.info(
                 "fabric %s: agent %s is active; %s reports %s (%s)",
@@ -179,12 +172,15 @@ class AgentRegistry:
         Raises: InvalidInput, LimitExceeded, NotFound: an agent must not use all numbers up.
         """
         fix = "remove the 'current' link of the fabric on that agent's machine"
-        present, strange = self._store.fabric(fabric_id).generation, list[tuple[int, str, str]]()
+        present, strange = (
+            self._store.fabrics.get(fabric_id).generation,
+            list[tuple[int, str, str]](),
+        )
         for generation, stamp, where in (
             (seen.published, seen.published_stamp, f"agent {name} has published"),
             (seen.generation, seen.stamp, f"agent {name} sees in the switches"),
         ):
-            if generation is None or self._store.in_past(fabric_id, generation, stamp):
+            if generation is None or self._store.fabrics.in_past(fabric_id, generation, stamp):
                 continue
             text = f"{where} generation {generation}"
             if generation > present + MOST_AHEAD:
@@ -192,7 +188,7 @@ class AgentRegistry:
                     "generation", generation, f"{text}, and the database is at {present}; {fix}"
                 )
             strange.append((generation, stamp, text))
-        if strange and self._store.went_forward(fabric_id, FORWARD_SPAN) >= MOST_FORWARD:
+        if strange and self._store.fabrics.went_forward(fabric_id, FORWARD_SPAN) >= MOST_FORWARD:
             raise LimitExceeded(
                 f"{strange[0][2]}, and fabric {fabric_id!r} went forward {MOST_FORWARD} times "
                 f"within a day; {fix}"
@@ -200,18 +196,18 @@ class AgentRegistry:
         return strange
 
     def _frozen(self, fabric_id: str) -> bool:
-        mode = self._store.observation_mode(fabric_id) or self._fault_mode
+        mode = self._store.faults.mode(fabric_id) or self._fault_mode
         return mode is Mode.FROZEN
 
     def agents(self, fabric_id: str) -> list[Agent]:
         """By name. Raises: NotFound."""
-        self._store.fabric(fabric_id)
+        self._store.fabrics.get(fabric_id)
         return self._agents.all(fabric_id)
 
     def behind(self, fabric_id: str) -> set[str]:
         """Names of the agents whose set is not the wanted one: if the OpenSM beside one of them
         becomes the master, it routes by older files. Raises: NotFound."""
-        fabric = self._store.fabric(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
         wanted, stamp = fabric.routes_generation, fabric.routes_stamp
 
         def has_it(seen: AgentReport) -> bool:
@@ -228,11 +224,11 @@ class AgentRegistry:
             Conflict: the fabric is frozen.
             LimitExceeded, Conflict, Unavailable: as ``FileSets.wanted``.
         """
-        fabric = self._store.fabric(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
         if self._frozen(fabric.id):
             raise Conflict(f"fabric {fabric.id!r} is frozen: agents get no file set")
         return self._files.wanted(fabric.id, form)
 
     def file(self, fabric_id: str, generation: str, name: str, form: int) -> Path:
         """Raises: as ``FileSets.file``."""
-        return self._files.file(self._store.fabric(fabric_id).id, generation, name, form)
+        return self._files.file(self._store.fabrics.get(fabric_id).id, generation, name, form)

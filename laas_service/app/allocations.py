@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from tenacity import wait_random
 
@@ -29,17 +28,9 @@ from laas_service.app.placement_changes import (
     begin_slot_change,
     begun,
 )
-from laas_service.app.ports.allocations import (
-    Admissions,
-    AllocationReader,
-    PlacementChanges,
-    Transitions,
-)
 from laas_service.app.ports.compute import KEPT, Compute
-from laas_service.app.ports.compute_hosts import ComputeHostRecords
-from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.projects import Projects
+from laas_service.app.ports.store import Store
 from laas_service.app.quotas import Quotas, too_few_servers
 from laas_service.app.records import (
     AllocationRecord,
@@ -98,19 +89,6 @@ REPEATED = retrying(ConcurrentUpdate, attempts=5, wait=wait_random(0, 0.02))
 """Repeats a step if another request changed the same record first."""
 
 
-class AllocationStore(
-    AllocationReader,
-    Admissions,
-    Transitions,
-    PlacementChanges,
-    FabricReader,
-    ComputeHostRecords,
-    Observations,
-    Protocol,
-):
-    """The recorded decisions, as the use cases of allocations need them."""
-
-
 class Allocations:
     """The use cases of allocations.
 
@@ -123,7 +101,7 @@ class Allocations:
 
     def __init__(
         self,
-        store: AllocationStore,
+        store: Store,
         compute: Compute,
         lookup: Lookup,
         queue: AdmissionQueue,
@@ -190,13 +168,13 @@ class Allocations:
                 return answer
             return queue.hopeless(request, ledger) or Wait(answer)
 
-        answer = self._store.admit(request, propose)
+        answer = self._store.admissions.admit(request, propose)
         if isinstance(answer, NoFit):
             effort = RequestBudget(min(BRIEF, budget.left))
             return self._explained(caller, request, answer, budget, effort, server_limit)
         if answer.sharing is not None and answer.state is not State.QUEUED:
             fabric, id = answer.fabric, answer.id
-            self._slots.prepare(lambda: self._store.ledger(fabric)[0].ledger(id))
+            self._slots.prepare(lambda: self._store.fabrics.ledger(fabric)[0].ledger(id))
         self._wake()
         return answer
 
@@ -207,14 +185,14 @@ class Allocations:
         """
         request = self._completed(caller, asked)
         self._quotas.check(request)
-        ledger, _ = self._store.ledger(request.fabric)
+        ledger, _ = self._store.fabrics.ledger(request.fabric)
         server_limit = self._quotas.server_limit(request)
         budget = RequestBudget(self._search_budget)
         refusal = self._over_quota(request, server_limit)
         answer = refusal or self._queue.within(budget).propose(request, ledger)
         if isinstance(answer, NoFit):
             return self._explained(caller, request, answer, budget, budget, server_limit)
-        fabric = self._store.fabric(request.fabric)
+        fabric = self._store.fabrics.get(request.fabric)
         cost = ledger.features.cost(answer.hosts(fabric.topology))
         return Proposal(fabric, request.project_id, answer, cost)
 
@@ -238,7 +216,7 @@ class Allocations:
         record = self.allocation(caller, id)
         if after >= record.first_event + len(record.history):
             raise InvalidInput("marker", after, "use the last item of the page before")
-        return self._store.events(id, after, limit)
+        return self._store.allocations.events(id, after, limit)
 
     def allocations(
         self,
@@ -261,20 +239,22 @@ class Allocations:
             project_id = caller.project_id
         if marker is not None:
             self.allocation(caller, marker)
-        return self._store.allocations(
+        return self._store.allocations.page(
             fabric=fabric, project_id=project_id, states=states, limit=limit, marker=marker
         )
 
     def view(self, record: AllocationRecord) -> AllocationView:
         """The allocation with its fabric, place in the queue, degradation and progress."""
-        fabric, holding = self._store.fabric_and_holding(record.fabric)
+        fabric, holding = self._store.observations.fabric_and_holding(record.fabric)
         [view] = self._views([record], {record.fabric: (fabric, holding)})
         return replace(view, progress=self._progress(record, holding))
 
     def views(self, records: Collection[AllocationRecord]) -> list[AllocationView]:
         """As ``view``, without progress."""
         ids = {record.fabric for record in records}
-        return self._views(records, {id: self._store.fabric_and_holding(id) for id in ids})
+        return self._views(
+            records, {id: self._store.observations.fabric_and_holding(id) for id in ids}
+        )
 
     def _views(
         self,
@@ -306,7 +286,7 @@ class Allocations:
             ConcurrentUpdate: other requests kept changing it meanwhile.
         """
         record = self._expected(caller, id, versions)
-        return self._store.rename(record, name, by=caller.initiator)
+        return self._store.allocations.rename(record, name, by=caller.initiator)
 
     def release(
         self,
@@ -341,11 +321,13 @@ class Allocations:
             return record
         if to is State.RELEASED:
             reason = lifecycle.cancelled_reason(caller.user_id)
-            return self._store.cancel(record, reason, by=caller.initiator)
+            return self._store.allocations.cancel(record, reason, by=caller.initiator)
         if not force and is_in_compute(record, self._compute):
             self._check_empty(record)
         reason = lifecycle.release_reason(caller.user_id, force=force)
-        return self._store.transition(record, to, reason, force=force, by=caller.initiator)
+        return self._store.allocations.transition(
+            record, to, reason, force=force, by=caller.initiator
+        )
 
     @REPEATED.wraps
     def consent(
@@ -368,7 +350,7 @@ class Allocations:
         if record.state not in LIVE:
             raise Conflict(f"allocation {id} is {record.state.value}; nothing of it can move")
         reason = lifecycle.consent_reason(consent.movable.value, caller.user_id)
-        return self._store.consent(record, consent, reason, by=caller.initiator)
+        return self._store.placement_changes.consent(record, consent, reason, by=caller.initiator)
 
     @REPEATED.wraps
     def resize(
@@ -405,9 +387,11 @@ class Allocations:
         budget = RequestBudget(self._search_budget)
         wanted = Resize(asked.hosts, self._given_back(record, placed, asked), budget)
         limits = self._quotas.limits
-        answer = begin_resize(self._store, record, wanted, caller.initiator, limits)
+        answer = begin_resize(
+            self._store.placement_changes, record, wanted, caller.initiator, limits
+        )
         if isinstance(answer, NoFit):
-            memory = self._store.host_memory(record.fabric)
+            memory = self._store.compute_hosts.memory(record.fabric)
             return naming_withheld(answer, memory, caller.admin)
         self._wake()
         return answer
@@ -432,13 +416,13 @@ class Allocations:
             self._quotas.check_growth(record.project_id, more)
         budget = RequestBudget(self._search_budget)
         wanted = Resize(asked.hosts, self._given_back(record, placed, asked), budget)
-        view, _ = self._store.ledger(record.fabric)
+        view, _ = self._store.fabrics.ledger(record.fabric)
         ledger = view.copy()
         answer = wanted.chosen(ledger, record, placed)
         if isinstance(answer, NoFit):
-            memory = self._store.host_memory(record.fabric)
+            memory = self._store.compute_hosts.memory(record.fabric)
             return naming_withheld(answer, memory, caller.admin)
-        fabric = self._store.fabric(record.fabric)
+        fabric = self._store.fabrics.get(record.fabric)
         cost = ledger.features.cost(answer.hosts(fabric.topology))
         change = begun(view, placed, answer)
         return Proposal(fabric, record.project_id, answer, cost, change)
@@ -466,7 +450,9 @@ class Allocations:
             return record
         wanted = self._slot_change(record, asked)
         limits = self._quotas.limits
-        answer = begin_slot_change(self._store, record, wanted, caller.initiator, limits)
+        answer = begin_slot_change(
+            self._store.placement_changes, record, wanted, caller.initiator, limits
+        )
         if isinstance(answer, AllocationRecord):
             self._wake()
         return answer
@@ -487,11 +473,11 @@ class Allocations:
         assert record.slots is not None
         if (more := wanted.demand.slots - record.slots.slots) > 0:
             self._quotas.check_slots(record.project_id, more)
-        view, _ = self._store.ledger(record.fabric)
+        view, _ = self._store.fabrics.ledger(record.fabric)
         answer = wanted.chosen(view.copy(), record, placed)
         if isinstance(answer, NoFit):
             return answer
-        fabric = self._store.fabric(record.fabric)
+        fabric = self._store.fabrics.get(record.fabric)
         return Proposal(fabric, record.project_id, answer, change=Change.begun(placed, answer))
 
     def _slot_change(self, record: AllocationRecord, asked: SlotsRequest) -> SlotChange:
@@ -500,7 +486,7 @@ class Allocations:
         assert record.slots is not None
         demand = asked.demand(record.slots)
         check_demand(demand)
-        names = self._store.fabric(record.fabric).inventory.host_names
+        names = self._store.fabrics.get(record.fabric).inventory.host_names
         budget = RequestBudget(self._search_budget)
         return SlotChange(demand, self._slots, names, budget, self._compute.claims_slots)
 
@@ -517,7 +503,7 @@ class Allocations:
                 f"placement has changed, or ask for {change.old.requested} hosts to turn back"
             )
         reason = lifecycle.called_off_reason(caller.user_id)
-        answer = self._store.turn_back(record, reason, by=caller.initiator)
+        answer = self._store.placement_changes.turn_back(record, reason, by=caller.initiator)
         self._wake()
         return answer
 
@@ -538,7 +524,7 @@ class Allocations:
             InvalidInput: a host is not one of its own, or too few are named.
             HostsBusy: servers run on so many that too few are left.
         """
-        fabric = self._store.fabric(record.fabric)
+        fabric = self._store.fabrics.get(record.fabric)
         numbers = {fabric.inventory.host_names[h]: h for h in placed.hosts(fabric.topology)}
         for name in asked.give_back:
             if name not in numbers:
@@ -586,16 +572,16 @@ class Allocations:
         record = self._expected(caller, id, versions)
         leave = self._to_leave(record, asked)
         if record.change is not None:
-            leaving = record.change.freed.hosts(self._store.fabric(record.fabric).topology)
+            leaving = record.change.freed.hosts(self._store.fabrics.get(record.fabric).topology)
             if leave and leave <= set(leaving):
                 return record
         lifecycle.check_resizable(record)
         if not leave:
             return record
         wanted = Replacement(leave, RequestBudget(self._search_budget))
-        answer = begin_replacement(self._store, record, wanted, caller.initiator)
+        answer = begin_replacement(self._store.placement_changes, record, wanted, caller.initiator)
         if isinstance(answer, NoFit):
-            memory = self._store.host_memory(record.fabric)
+            memory = self._store.compute_hosts.memory(record.fabric)
             return naming_withheld(answer, memory, caller.admin)
         self._wake()
         return answer
@@ -614,12 +600,12 @@ class Allocations:
         record = self._expected(caller, id, versions)
         placed, leave = lifecycle.check_resizable(record), self._to_leave(record, asked)
         wanted = Replacement(leave, RequestBudget(self._search_budget))
-        view, _ = self._store.ledger(record.fabric)
+        view, _ = self._store.fabrics.ledger(record.fabric)
         answer = wanted.chosen(view.copy(), record, placed) if leave else placed
         if isinstance(answer, NoFit):
-            memory = self._store.host_memory(record.fabric)
+            memory = self._store.compute_hosts.memory(record.fabric)
             return naming_withheld(answer, memory, caller.admin)
-        fabric = self._store.fabric(record.fabric)
+        fabric = self._store.fabrics.get(record.fabric)
         cost = view.features.cost(answer.hosts(fabric.topology))
         change = begun(view, placed, answer)
         return Proposal(fabric, record.project_id, answer, cost, change)
@@ -640,7 +626,9 @@ class Allocations:
         record = self._expected(caller, id, versions)
         if record.announced is not None and record.change is None and caller.admin:
             reason = lifecycle.not_moved_reason(f"{caller.user_id} asked for it")
-            return self._store.drop_announcement(record, reason, by=caller.initiator)
+            return self._store.placement_changes.drop_announcement(
+                record, reason, by=caller.initiator
+            )
         change = lifecycle.check_changing(record)
         if record.moves_at is not None and not caller.admin:
             raise Conflict(
@@ -650,13 +638,13 @@ class Allocations:
         if not (change.claimed.size or change.freed.size):
             raise Conflict(f"only links of allocation {id} change; its hosts stay")
         reason = lifecycle.called_off_reason(caller.user_id)
-        answer = self._store.turn_back(record, reason, by=caller.initiator)
+        answer = self._store.placement_changes.turn_back(record, reason, by=caller.initiator)
         self._wake()
         return answer
 
     def _to_leave(self, record: AllocationRecord, asked: ReplaceRequest) -> frozenset[int]:
         """Numbers of the hosts to leave. Raises: InvalidInput, if one is not its own."""
-        held, fabric = record.held, self._store.fabric(record.fabric)
+        held, fabric = record.held, self._store.fabrics.get(record.fabric)
         if not asked.hosts:
             return frozenset(record.faults.hosts if record.faults is not None else ())
         own = () if held is None else held.hosts(fabric.topology)
@@ -680,7 +668,7 @@ class Allocations:
             Conflict: it is not active.
         """
         record = self._expected(caller, id, versions)
-        answer = begin_link_repair(self._store, record, caller.initiator)
+        answer = begin_link_repair(self._store.placement_changes, record, caller.initiator)
         self._wake()
         return answer
 
@@ -698,11 +686,11 @@ class Allocations:
             Conflict: it is queued or released, and has no step to take.
         """
         record = self._expected(caller, id, versions)
-        waits = self._store.holding(record.fabric).waits_for is not None
+        waits = self._store.observations.holding(record.fabric).waits_for is not None
         to = lifecycle.state_after_retry(record, waits=waits)
         if to is not None:
             reason = lifecycle.retry_reason(caller.user_id)
-            record = self._store.transition(record, to, reason, by=caller.initiator)
+            record = self._store.allocations.transition(record, to, reason, by=caller.initiator)
         self._wake()
         return record
 
@@ -736,7 +724,9 @@ class Allocations:
         if asked.idempotency_key is None:
             return None
         project = self._lookup.project(caller, asked.project_id)
-        return self._store.answered(project, asked, lambda: self._completed(caller, asked))
+        return self._store.admissions.answered(
+            project, asked, lambda: self._completed(caller, asked)
+        )
 
     def _completed(self, caller: Caller, asked: AllocationRequest) -> AllocationRequest:
         """The request, checked, with an id, the defaults and numbers instead of names."""
@@ -757,7 +747,7 @@ class Allocations:
             fabric = self._lookup.container(caller, asked.parent, asked.fabric).fabric
         else:
             fabric = self._lookup.fabric(asked.fabric)
-        if asked.sharing is not None and self._store.fabric(fabric).topology.rails > 1:
+        if asked.sharing is not None and self._store.fabrics.get(fabric).topology.rails > 1:
             raise InvalidInput("sharing", "...", f"hosts of {fabric} have more than one rail")
         project = self._lookup.project(caller, asked.project_id)
         return replace(
@@ -793,18 +783,18 @@ class Allocations:
         ``effort`` is for how to make room.
         """
         if request.slots is not None:
-            ledger, _ = self._store.ledger(request.fabric)
+            ledger, _ = self._store.fabrics.ledger(request.fabric)
             empty = ledger.ledger(request.parent).unowned()
             possible = self._slots.fits(empty, request.slots, budget)
             cut_off = refusal.cut_off or budget.cut
             return replace(refusal, fits_when_empty=possible, cut_off=cut_off)
         policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
-        ledger = self._store.ledger(request.fabric)[0].ledger(request.parent)
-        words = self._store.words(request.fabric)
+        ledger = self._store.fabrics.ledger(request.fabric)[0].ledger(request.parent)
+        words = self._store.components.words(request.fabric)
         admin = caller.admin
         answer = explained(refusal, request, policy, ledger, admin, words, effort, server_limit)
         if request.parent is None:
-            memory = self._store.host_memory(request.fabric)
+            memory = self._store.compute_hosts.memory(request.fabric)
             answer = naming_withheld(answer, memory, caller.admin)
         return replace(answer, cut_off=budget.cut or effort.cut)
 
@@ -850,7 +840,7 @@ class Allocations:
         """Raises: HostsBusy, Unavailable."""
         if record.held is None:
             return
-        fabric = self._store.fabric(record.fabric)
+        fabric = self._store.fabrics.get(record.fabric)
         if record.slots is not None:
             found = self._compute.slot_holders(handover_of(fabric, record))
         else:

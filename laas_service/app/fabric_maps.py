@@ -6,17 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import HOLDING, LIVE, State
 from laas_service.app.lookup import Lookup
-from laas_service.app.ports.allocations import AllocationReader, every_allocation
-from laas_service.app.ports.fabrics import ComponentStates, FabricReader
-from laas_service.app.ports.fault_observation import FaultObservation
-from laas_service.app.ports.observations import Observations
-from laas_service.app.ports.port_counters import PortCounters
+from laas_service.app.ports.allocations import every_allocation
+from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Word
 from laas_service.app.refusals import with_room
 from laas_service.app.requests import AllocationRequest, Question, check_demand
@@ -50,24 +47,12 @@ MOST_FAULTS = 1000
 Section = TypeVar("Section")
 
 
-class MapStore(
-    AllocationReader,
-    FabricReader,
-    ComponentStates,
-    FaultObservation,
-    Observations,
-    PortCounters,
-    Protocol,
-):
-    """The recorded decisions, as maps need them."""
-
-
 class FabricMaps:
     """Maps of fabrics; the searches for one map share ``search_budget``."""
 
     def __init__(
         self,
-        store: MapStore,
+        store: Store,
         lookup: Lookup,
         queue: AdmissionQueue,
         slots: SharedSlots,
@@ -105,7 +90,7 @@ class FabricMaps:
         fabric, ledger = self._with_ledger(fabric_id)
         records = [
             record
-            for record in every_allocation(self._store, fabric=fabric_id, states=LIVE)
+            for record in every_allocation(self._store.allocations, fabric=fabric_id, states=LIVE)
             if everything or record.project_id == caller.project_id
         ]
         records = [
@@ -144,8 +129,8 @@ class FabricMaps:
 
     def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
         while True:
-            fabric = self._store.fabric(fabric_id)
-            ledger, _ = self._store.ledger(fabric_id)
+            fabric = self._store.fabrics.get(fabric_id)
+            ledger, _ = self._store.fabrics.ledger(fabric_id)
             if ledger.topology is fabric.topology:  # else a re-import came in between
                 return fabric, ledger
 
@@ -155,7 +140,9 @@ class FabricMaps:
         """By matrix and cell, what links promise on hosts that the viewer's allocations share."""
         tree = ledger.topology.tree
         cells: dict[str, dict[int, list[dict[str, Any]]]] = {"hosts": {}, "leaf": {}, "spine": {}}
-        entries = promises(fabric, ledger, self._slots, self._store.counter_findings(fabric.id))
+        entries = promises(
+            fabric, ledger, self._slots, self._store.port_counters.findings(fabric.id)
+        )
         for entry in entries:
             if not viewer.sees(entry.allocation):
                 continue
@@ -178,7 +165,7 @@ class FabricMaps:
             for record in records
             if record.state in HOLDING and record.parent not in shown
         )
-        events = self._store.size_events(fabric_id, project_id, MOST_CHANGES)
+        events = self._store.allocations.size_events(fabric_id, project_id, MOST_CHANGES)
         return course(events, held, self._clock())
 
     def _waiting(self, fabric_id: str, records: list[AllocationRecord]) -> list[dict[str, Any]]:
@@ -207,7 +194,9 @@ class FabricMaps:
     ) -> list[dict[str, Any]]:
         """What is not up: switches, hosts and links, at most ``MOST_FAULTS``; repairs under way."""
         id = fabric.id
-        said = inventory.Said(self._store.words(id), self._store.observation(id), {})
+        said = inventory.Said(
+            self._store.components.words(id), self._store.faults.observation(id), {}
+        )
         owners = ledger.owners_of_hosts()
         down = sorted({*ledger.failed_hosts, *ledger.drained_hosts})
         faults: list[dict[str, Any]] = []
@@ -256,12 +245,12 @@ class FabricMaps:
             shape = {"shape": None if answer.shape is None else str(answer.shape)}
             return told | shape | ({"cells": cells_of(ledger, answer)} if everything else {})
         answer = explain_constraints(policy, ledger, request, answer)
-        words = self._store.words(fabric_id)
+        words = self._store.components.words(fabric_id)
         answer = with_room(policy, ledger, request, answer, caller.admin, words, budget)
         told |= {"reason": answer.reason.value, "detail": answer.detail}
         if not caller.admin:
             return told
-        names = self._store.fabric(fabric_id).inventory.host_names
+        names = self._store.fabrics.get(fabric_id).inventory.host_names
         if answer.room is not None:
             freed = ledger.surface()
             for id in answer.room.releases:
@@ -286,7 +275,7 @@ class FabricMaps:
             name="", hosts=0, fabric=fabric_id, parent=question.parent, slots=demand
         )
         shared = self._lookup.part(caller, asked)
-        ledger = self._store.ledger(shared.fabric)[0].ledger(shared.id)
+        ledger = self._store.fabrics.ledger(shared.fabric)[0].ledger(shared.id)
         budget = RequestBudget(self._search_budget)
         fit = slot_fit(self._slots, ledger, demand, budget, question.risks)
         answer = fit.answer

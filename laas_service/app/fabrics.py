@@ -5,17 +5,12 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.lookup import Lookup
-from laas_service.app.ports.allocations import AllocationReader, every_allocation
-from laas_service.app.ports.compute_hosts import ComputeHostRecords
-from laas_service.app.ports.fabrics import ComponentStates, FabricDeletion, FabricReader
-from laas_service.app.ports.fault_observation import FaultObservation
-from laas_service.app.ports.observations import Observations
-from laas_service.app.ports.port_counters import PortCounters
+from laas_service.app.ports.allocations import every_allocation
+from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.records import Caller, FabricRecord, HostState, LinkState, SwitchState
 from laas_service.app.refusals import with_room
@@ -52,20 +47,6 @@ from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Applied
 
 
-class FabricStore(
-    AllocationReader,
-    FabricReader,
-    FabricDeletion,
-    ComponentStates,
-    ComputeHostRecords,
-    FaultObservation,
-    Observations,
-    PortCounters,
-    Protocol,
-):
-    """The recorded decisions, as the use cases of fabrics need them."""
-
-
 class Fabrics:
     """The use cases of fabrics.
 
@@ -76,7 +57,7 @@ class Fabrics:
 
     def __init__(
         self,
-        store: FabricStore,
+        store: Store,
         subnet_managers: Mapping[str, Switches],
         lookup: Lookup,
         policies: Collection[Policy],
@@ -106,15 +87,15 @@ class Fabrics:
 
     def fabrics(self) -> list[FabricRecord]:
         """All fabrics by id."""
-        return self._store.fabrics()
+        return self._store.fabrics.all()
 
     def default(self) -> str | None:
         """The id of the fabric that is meant if none is named; see ``Lookup.default_fabric``."""
-        return self._lookup.default_fabric(self._store.fabric_ids())
+        return self._lookup.default_fabric(self._store.fabrics.ids())
 
     def fabric(self, id: str) -> FabricRecord:
         """Raises: NotFound."""
-        return self._store.fabric(id)
+        return self._store.fabrics.get(id)
 
     def delete(self, id: str) -> FabricRecord:
         """Forget a fabric and all that is recorded of it; returns it as it was.
@@ -125,7 +106,7 @@ class Fabrics:
             NotFound: there is no such fabric.
             Conflict: an allocation holds hosts or waits for some.
         """
-        return self._store.delete_fabric(id)
+        return self._store.fabrics.delete(id)
 
     def hosts(self, fabric_id: str) -> Iterator[inventory.HostEntry]:
         """Raises: NotFound."""
@@ -137,7 +118,7 @@ class Fabrics:
 
     def switches(self, fabric_id: str) -> Iterator[inventory.SwitchEntry]:
         """Raises: NotFound."""
-        return inventory.switches(self._store.fabric(fabric_id), self._said(fabric_id))
+        return inventory.switches(self._store.fabrics.get(fabric_id), self._said(fabric_id))
 
     def idle(self, fabric_id: str) -> tuple[FabricRecord, IdleComponents]:
         """The fabric, and its links and switches that carry nothing and may be turned down.
@@ -162,8 +143,8 @@ class Fabrics:
             InvalidInput: there is no such index, or nothing would be left for tenants.
             Conflict: a tenant has one of the links.
         """
-        tree = self._store.fabric(fabric_id).topology.tree
-        self._store.set_shared_plane(fabric_id, SharedPlane.of(tree, l2, spines))
+        tree = self._store.fabrics.get(fabric_id).topology.tree
+        self._store.components.set_shared_plane(fabric_id, SharedPlane.of(tree, l2, spines))
         self._wake()
 
     def plane_cost(
@@ -192,7 +173,7 @@ class Fabrics:
             NotFound: there is no such fabric or host.
         """
         number = self._host_number(fabric_id, name)
-        self._store.set_host_state(fabric_id, number, state, by=caller.initiator)
+        self._store.components.set_host_state(fabric_id, number, state, by=caller.initiator)
         self._wake()
         return self._host(fabric_id, number)
 
@@ -204,7 +185,7 @@ class Fabrics:
             Conflict: the host is not in quarantine.
         """
         number = self._host_number(fabric_id, name)
-        self._store.release_quarantine(fabric_id, name, by=caller.initiator)
+        self._store.compute_hosts.release_quarantine(fabric_id, name, by=caller.initiator)
         self._wake()
         return self._host(fabric_id, number)
 
@@ -222,7 +203,7 @@ class Fabrics:
         links = leaf_view.links_on(fabric, switch)
         holders = leaf_view.holders(fabric, ledger, numbers, links)
         tenants = (
-            leaf_view.Tenant(self._store.allocation(id), on, over)
+            leaf_view.Tenant(self._store.allocations.get(id), on, over)
             for id, (on, over) in holders.items()
         )
         word = inventory.switch_word(switch.guid, said)
@@ -238,8 +219,8 @@ class Fabrics:
         Raises:
             NotFound, InvalidInput: as ``leaf``.
         """
-        switch = leaf_view.find(self._store.fabric(fabric_id), named)
-        self._store.set_leaf_state(fabric_id, switch.guid, state, by=caller.initiator)
+        switch = leaf_view.find(self._store.fabrics.get(fabric_id), named)
+        self._store.components.set_leaf_state(fabric_id, switch.guid, state, by=caller.initiator)
         self._wake()
         return self.leaf(fabric_id, named)
 
@@ -254,19 +235,19 @@ class Fabrics:
         Raises:
             NotFound, InvalidInput: as ``leaf``.
         """
-        fabric = self._store.fabric(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
         switch = find_switch(fabric, named)
-        taken_back = self._store.observation(fabric_id).repaired
-        said = switch.guid in self._store.words(fabric_id).switches.keys() - taken_back
+        taken_back = self._store.faults.observation(fabric_id).repaired
+        said = switch.guid in self._store.components.words(fabric_id).switches.keys() - taken_back
         if state is SwitchState.UP and not said and switch.guid in fabric.inventory.leaf_guids:
             return self.set_leaf_state(caller, fabric_id, named, HostState.UP)
-        self._store.set_switch_state(fabric_id, switch.guid, state, by=caller.initiator)
+        self._store.components.set_switch_state(fabric_id, switch.guid, state, by=caller.initiator)
         self._wake()
         return self.leaf(fabric_id, named)
 
     def observation(self, fabric_id: str) -> Observed:
         """What is observed of a fabric's links, hosts and switches. Raises: NotFound."""
-        fabric, seen = self._store.fabric(fabric_id), self._store.observation(fabric_id)
+        fabric, seen = self._store.fabrics.get(fabric_id), self._store.faults.observation(fabric_id)
         counters = self._counters(fabric)
         return Observed(fabric, seen, seen.mode or self._fault_mode, counters)
 
@@ -284,11 +265,11 @@ class Fabrics:
         Raises:
             NotFound: there is no such fabric.
         """
-        self._store.fabric(fabric_id)
+        self._store.fabrics.get(fabric_id)
         if mode is not None or configured:
-            self._store.set_observation_mode(fabric_id, mode, by=caller.initiator)
+            self._store.faults.set_mode(fabric_id, mode, by=caller.initiator)
         if acknowledge:
-            self._store.acknowledge_alarm(fabric_id, by=caller.initiator)
+            self._store.faults.acknowledge_alarm(fabric_id, by=caller.initiator)
         self._wake()
         return self.observation(fabric_id)
 
@@ -299,7 +280,7 @@ class Fabrics:
             NotFound: there is no such fabric or host.
         """
         number = self._host_number(fabric_id, name)
-        self._store.describe_hosts(fabric_id, {number: change})
+        self._store.components.describe_hosts(fabric_id, {number: change})
         self._wake()
         return self._host(fabric_id, number)
 
@@ -314,7 +295,7 @@ class Fabrics:
             Conflict: another port has a GUID.
         """
         number = self._host_number(fabric_id, name)
-        fabric = self._store.fabric(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
         ports = [
             fabric.inventory.endpoint_of_port[number, rail].guid
             for rail in range(fabric.topology.rails)
@@ -322,7 +303,7 @@ class Fabrics:
         if len(rails) != len(ports):
             fix = f"give a list for each of {len(ports)} rails"
             raise InvalidInput("virtual_guids", len(rails), fix)
-        self._store.set_virtual_ports(fabric_id, dict(zip(ports, rails, strict=True)))
+        self._store.components.set_virtual_ports(fabric_id, dict(zip(ports, rails, strict=True)))
         self._wake()
         return self._host(fabric_id, number)
 
@@ -332,16 +313,16 @@ class Fabrics:
     def _said(self, fabric_id: str) -> inventory.Said:
         """What operators and observation say of the fabric."""
         store = self._store
-        words, observation = store.words(fabric_id), store.observation(fabric_id)
-        names = store.host_memory(fabric_id).names
-        return inventory.Said(words, observation, store.virtual_ports(fabric_id), names)
+        words, observation = store.components.words(fabric_id), store.faults.observation(fabric_id)
+        names = store.compute_hosts.memory(fabric_id).names
+        return inventory.Said(words, observation, store.components.virtual_ports(fabric_id), names)
 
     def hosts_alarm(self, fabric_id: str) -> str | None:
         """Why so many hosts seem away that none is withheld, or how many were never known."""
-        return self._store.host_memory(fabric_id).alarm
+        return self._store.compute_hosts.memory(fabric_id).alarm
 
     def _host_number(self, fabric_id: str, name: str) -> int:
-        number = self._store.fabric(fabric_id).inventory.host_numbers.get(name)
+        number = self._store.fabrics.get(fabric_id).inventory.host_numbers.get(name)
         if number is None:
             raise NotFound("host", name)
         return number
@@ -368,15 +349,15 @@ class Fabrics:
             NotFound: there is no such fabric or link.
             InvalidInput: the name has another form, or several switches have it.
         """
-        link = inventory.find_link(self._store.fabric(fabric_id), named)
-        self._store.set_link_state(fabric_id, link, state, by=caller.initiator)
+        link = inventory.find_link(self._store.fabrics.get(fabric_id), named)
+        self._store.components.set_link_state(fabric_id, link, state, by=caller.initiator)
         self._wake()
         return inventory.link(*self._with_ledger(fabric_id), link, self._said(fabric_id))
 
     def utilization(self, fabric_id: str) -> Utilization:
         """Raises: NotFound."""
         fabric, ledger = self._with_ledger(fabric_id)
-        records = list(every_allocation(self._store, fabric=fabric_id, states=LIVE))
+        records = list(every_allocation(self._store.allocations, fabric=fabric_id, states=LIVE))
         return replace(
             utilization(fabric, ledger, Counter(record.state for record in records)),
             degraded=sum(lifecycle.is_degraded(record) for record in records),
@@ -405,20 +386,20 @@ class Fabrics:
         if asked.slots is not None:
             check_demand(asked.slots)
             part = self._lookup.part(caller, replace(asked, fabric=fabric_id))
-            ledger = self._store.ledger(part.fabric)[0].ledger(part.id)
+            ledger = self._store.fabrics.ledger(part.fabric)[0].ledger(part.id)
             return slot_fit(self._slots, ledger, asked.slots, budget, risks)
         policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
         if asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
         if asked.parent is not None:
             self._lookup.container(caller, asked.parent, fabric_id)
-        ledger = self._store.ledger(fabric_id)[0].ledger(asked.parent)
+        ledger = self._store.fabrics.ledger(fabric_id)[0].ledger(asked.parent)
         constraints = self._lookup.constraints(fabric_id, asked)
         request = Request("", asked.hosts, constraints=constraints)
         answer = propose(policy, ledger, request)
         if isinstance(answer, NoFit):
             answer = explain_constraints(policy, ledger, request, answer)
-            words = self._store.words(fabric_id)
+            words = self._store.components.words(fabric_id)
             answer = with_room(policy, ledger, request, answer, caller.admin, words, budget)
         largest = largest_fit(policy, ledger, ledger.free_host_count + 1, constraints)
         reached = None if isinstance(answer, NoFit) else contention(ledger.topology, answer)
@@ -426,24 +407,27 @@ class Fabrics:
 
     def routing(self, fabric_id: str) -> Routing:
         """Raises: NotFound."""
-        wanted = self._store.fabric(fabric_id).routes_generation
+        wanted = self._store.fabrics.get(fabric_id).routes_generation
         return Routing(
             wanted,
             {name: _applied(sm, fabric_id) for name, sm in sorted(self._subnet_managers.items())},
-            self._store.holding(fabric_id),
+            self._store.observations.holding(fabric_id),
         )
 
     def watched(self, fabric_id: str) -> Watched:
         """What the worker that converges the fabric saw last. Raises: NotFound."""
-        fabric = self._store.fabric(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
         wanted = fabric.routes_generation
-        holding = self._store.holding(fabric_id)
-        drift, repaired = self._store.drift(fabric_id), self._store.repaired(fabric_id)
+        holding = self._store.observations.holding(fabric_id)
+        drift, repaired = (
+            self._store.observations.drift(fabric_id),
+            self._store.observations.repaired(fabric_id),
+        )
         said = self._said(fabric_id)
         links = Counter((word.state, word.source) for word, *_ in said.words.links.values())
         current = holding.applied == wanted
         counters = self._counters(fabric)
-        memory = self._store.host_memory(fabric_id)
+        memory = self._store.compute_hosts.memory(fabric_id)
         withheld = {cause: len(names) for cause, names in memory.withheld_by_cause().items()}
         return Watched(
             current, drift, repaired, holding, links, said.observation, counters, withheld
@@ -452,7 +436,7 @@ class Fabrics:
     def _counters(self, fabric: FabricRecord) -> tuple[Findings, ...]:
         """What the counters of the fabric's switches show."""
         known = fabric.inventory.switch_of_guid
-        found = self._store.counter_findings(fabric.id)
+        found = self._store.port_counters.findings(fabric.id)
         return tuple(findings for findings in found if findings.guid in known)
 
     def promises(self, fabric_id: str) -> Iterator[PromiseEntry]:
@@ -465,15 +449,15 @@ class Fabrics:
 
     def traffic(self, fabric_id: str) -> list[TenantTraffic]:
         """The data of live allocations, in order of creation. Raises: NotFound."""
-        found = self._store.counter_findings(fabric_id)
-        records = every_allocation(self._store, fabric=fabric_id, states=LIVE)
+        found = self._store.port_counters.findings(fabric_id)
+        records = every_allocation(self._store.allocations, fabric=fabric_id, states=LIVE)
         return tenant_traffic(found, records)
 
     def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
         """The fabric and its ledger at the same generation."""
         while True:
-            fabric = self._store.fabric(fabric_id)
-            ledger, generation = self._store.ledger(fabric_id)
+            fabric = self._store.fabrics.get(fabric_id)
+            ledger, generation = self._store.fabrics.ledger(fabric_id)
             if ledger.topology is fabric.topology:  # else a re-import came in between
                 return replace(fabric, generation=generation), ledger
 

@@ -4,21 +4,15 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from laas_service.app.lifecycle import ENTERABLE
-from laas_service.app.ports.allocations import AllocationReader
-from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Caller, Enclosing
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
 from laas_service.domain.policies.base import Policy
-
-
-class LookupStore(AllocationReader, FabricReader, Protocol):
-    """The recorded allocations and fabrics."""
 
 
 class Lookup:
@@ -30,7 +24,7 @@ class Lookup:
 
     def __init__(
         self,
-        store: LookupStore,
+        store: Store,
         policies: Mapping[str, Policy],
         *,
         default_policy: str,
@@ -51,7 +45,7 @@ class Lookup:
         Raises:
             NotFound: there is no allocation of this id that the caller may see.
         """
-        record = self._store.allocation(id)
+        record = self._store.allocations.get(id)
         if not caller.admin and record.project_id != caller.project_id:
             raise NotFound("allocation", id)
         return record
@@ -86,8 +80,8 @@ class Lookup:
         """
         id = id or self._default_fabric or ""
         if id:
-            return self._store.fabric(id).id
-        known = self._store.fabric_ids()
+            return self._store.fabrics.get(id).id
+        known = self._store.fabrics.ids()
         if default := self.default_fabric(known):
             return default
         if not known:
@@ -130,7 +124,7 @@ class Lookup:
         if asked.parent is None:
             record = self._only_part(caller, asked)
         else:
-            record = self._store.enclosing(asked.parent)
+            record = self._store.allocations.enclosing(asked.parent)
             if not self._may_share(caller, record):
                 raise NotFound("allocation", asked.parent)
         id, sharing = record.id, record.sharing
@@ -146,11 +140,11 @@ class Lookup:
         return record
 
     def _only_part(self, caller: Caller, asked: AllocationRequest) -> Enclosing:
-        fabrics = [self.fabric(asked.fabric)] if asked.fabric else self._store.fabric_ids()
-        ledgers = [self._store.ledger(id)[0] for id in fabrics]
+        fabrics = [self.fabric(asked.fabric)] if asked.fabric else self._store.fabrics.ids()
+        ledgers = [self._store.fabrics.ledger(id)[0] for id in fabrics]
         inside = [inner for ledger in ledgers for inner in ledger.inside.values()]
         ids = [inner.part.id for inner in inside if inner.part is not None]
-        parts = [self._store.enclosing(id) for id in ids]
+        parts = [self._store.allocations.enclosing(id) for id in ids]
         known = [part for part in parts if self._may_share(caller, part)]
         if not known:
             fix = "no hosts are set aside to be shared; have an allocation made with sharing"
@@ -176,7 +170,7 @@ class Lookup:
         if constraints.contention_free is None and self._contention_free is not None:
             constraints = replace(constraints, contention_free=self._contention_free)
         if request.avoid:
-            numbers = self._store.fabric(fabric_id).inventory.host_numbers
+            numbers = self._store.fabrics.get(fabric_id).inventory.host_numbers
             if unknown := sorted(set(request.avoid) - numbers.keys()):
                 fix = f"fabric {fabric_id} has no host of this name"
                 raise InvalidInput("constraints.avoid_hosts", ", ".join(unknown), fix)
@@ -184,7 +178,7 @@ class Lookup:
             constraints = replace(constraints, avoid_hosts=avoid)
         if not constraints.names:
             return None
-        check_constraints(self._store.ledger(fabric_id)[0], constraints)
+        check_constraints(self._store.fabrics.ledger(fabric_id)[0], constraints)
         return constraints
 
 

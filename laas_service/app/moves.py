@@ -13,20 +13,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
 from laas_service.app.lookup import Lookup
 from laas_service.app.placement_changes import Replacement, begun
-from laas_service.app.ports.allocations import (
-    AllocationReader,
-    PlacementChanges,
-    QueueRooms,
-    every_allocation,
-)
+from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute, ServerLoad
-from laas_service.app.ports.fabrics import ComponentStates, FabricReader
+from laas_service.app.ports.store import Store
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, HostState, QueueRoom
 from laas_service.app.requests import AllocationRequest
@@ -54,12 +48,6 @@ MOST_MOVES = 4
 
 MOST_UNITS = 64
 """The most virtual machines that one plan moves to other shared hosts."""
-
-
-class MoveStore(
-    AllocationReader, PlacementChanges, QueueRooms, FabricReader, ComponentStates, Protocol
-):
-    """The recorded decisions, as moves need them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +107,7 @@ class Moves:
 
     def __init__(
         self,
-        store: MoveStore,
+        store: Store,
         compute: Compute,
         lookup: Lookup,
         quotas: Quotas,
@@ -235,7 +223,7 @@ class Moves:
 
     def _shared(self, fabric_id: str, parent: str | None) -> str:
         """The id of the allocation that shares its hosts. Raises: NotFound, InvalidInput."""
-        ledger, _ = self._store.ledger(self._store.fabric(fabric_id).id)
+        ledger, _ = self._store.fabrics.ledger(self._store.fabrics.get(fabric_id).id)
         parts = [inner.part for inner in ledger.inside.values()]
         known = sorted(part.id for part in parts if part is not None and part.sharing is not None)
         if not known:
@@ -250,7 +238,7 @@ class Moves:
 
     def queue_room(self, fabric_id: str) -> QueueRoom | None:
         """The last plan that makes room for the fabric's queue; None if there never was one."""
-        return self._store.queue_room(fabric_id)
+        return self._store.queue_rooms.get(fabric_id)
 
     def advise_evacuation(self, fabric_id: str, wanted: EvacuationRequest) -> Evacuation:
         """Where the tenants of hosts would move if these were drained; nothing changes.
@@ -261,13 +249,15 @@ class Moves:
             NotFound: there is no such fabric, host or switch.
             InvalidInput: the switch is no leaf, or neither hosts nor a switch are named.
         """
-        fabric = self._store.fabric(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
         hosts = self._to_evacuate(fabric, wanted)
-        view, _ = self._store.ledger(fabric_id)
+        view, _ = self._store.fabrics.ledger(fabric_id)
         draft = view.copy()
         for host in hosts:
             draft.drain_host(host)
-        announced = list(every_allocation(self._store, fabric=fabric_id, states={State.ACTIVE}))
+        announced = list(
+            every_allocation(self._store.allocations, fabric=fabric_id, states={State.ACTIVE})
+        )
         for record in announced:
             if record.announced is not None and record.placed is not None:
                 with suppress(DoubleClaim):
@@ -275,7 +265,7 @@ class Moves:
         moves, staying = list[PlannedMove](), list[Staying]()
         left, effort = self._planner.moves_left(announced), RequestBudget(MOVES_WORK)
         for id, (held, _) in leaf.holders(fabric, view, hosts).items():
-            record = self._store.allocation(id)
+            record = self._store.allocations.get(id)
             answer = self._off(draft, record, held, wanted.permission, left, effort)
             if isinstance(answer, Staying):
                 staying.append(answer)
@@ -290,16 +280,18 @@ class Moves:
 
         Raises: as ``advise_evacuation``; ConcurrentUpdate, Conflict: a tenant changed meanwhile.
         """
-        fabric = self._store.fabric(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
         hosts = self._to_evacuate(fabric, wanted)
         if wanted.switch is not None:
             switch = leaf.find(fabric, wanted.switch)
-            self._store.set_leaf_state(
+            self._store.components.set_leaf_state(
                 fabric_id, switch.guid, HostState.DRAINED, by=caller.initiator
             )
         else:
             for host in hosts:
-                self._store.set_host_state(fabric_id, host, HostState.DRAINED, by=caller.initiator)
+                self._store.components.set_host_state(
+                    fabric_id, host, HostState.DRAINED, by=caller.initiator
+                )
         plan = self.advise_evacuation(fabric_id, wanted)
         forced = wanted.permission.override
         moves = tuple(
@@ -319,7 +311,7 @@ class Moves:
         Those only where compute tells; once a call fails, the others are not made.
         """
         priced, answers = list[PlannedMove](), True
-        ledger, _ = self._store.ledger(fabric.id)
+        ledger, _ = self._store.fabrics.ledger(fabric.id)
         for move in moves:
             leaving = move.old.beyond(move.new).hosts(fabric.topology)
             names, load = [fabric.inventory.host_names[host] for host in leaving], None
@@ -396,7 +388,7 @@ class Moves:
         reason = lifecycle.announced_reason(
             move.old, move.new, why, begins, caller.user_id, forced=forced
         )
-        record = self._store.announce(
+        record = self._store.placement_changes.announce(
             move.record,
             move.new,
             move.begins,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Change
-from laas_service.app.ports.allocations import PlacementChanges
+from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, Move
 from laas_service.domain.admission.constrained import restricted_view
 from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal, SlotDemand
@@ -32,7 +32,7 @@ from laas_service.messages import Initiator
 
 
 def begin_link_repair(
-    store: PlacementChanges, record: AllocationRecord, by: Initiator | None = None
+    changes: PlacementChanges, record: AllocationRecord, by: Initiator | None = None
 ) -> AllocationRecord | Degraded:
     """Begin to replace the failed links of an allocation, and those under maintenance.
 
@@ -61,7 +61,7 @@ def begin_link_repair(
         change = Change.begun(placed, answer)
         return Move(answer, lifecycle.link_repair_reason(change, fabric.topology))
 
-    answer = store.move(record, choose, by=by)
+    answer = changes.move(record, choose, by=by)
     return record if answer is None else answer
 
 
@@ -105,7 +105,7 @@ class Resize:
 
 
 def begin_resize(
-    store: PlacementChanges,
+    changes: PlacementChanges,
     record: AllocationRecord,
     wanted: Resize,
     by: Initiator,
@@ -128,7 +128,7 @@ def begin_resize(
         reason = lifecycle.resize_reason(change, by.user_id)
         return _move(change, reason, fabric.topology)
 
-    return store.move(record, choose, by=by, limits=limits)
+    return changes.move(record, choose, by=by, limits=limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Replacement:
 
 
 def begin_replacement(
-    store: PlacementChanges, record: AllocationRecord, wanted: Replacement, by: Initiator
+    changes: PlacementChanges, record: AllocationRecord, wanted: Replacement, by: Initiator
 ) -> AllocationRecord | NoFit:
     """Begin to give an allocation other hosts in place of some.
 
@@ -213,7 +213,7 @@ def begin_replacement(
         reason = lifecycle.replacement_reason(change, by.user_id, movable)
         return _move(change, reason, fabric.topology)
 
-    return store.move(record, choose, by=by)
+    return changes.move(record, choose, by=by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class SlotChange:
 
 
 def begin_slot_change(
-    store: PlacementChanges,
+    changes: PlacementChanges,
     record: AllocationRecord,
     wanted: SlotChange,
     by: Initiator,
@@ -285,7 +285,7 @@ def begin_slot_change(
         reason = lifecycle.slot_change_reason(placed, answer, named, by.user_id)
         return Move(answer, reason, settles=wanted.settles)
 
-    return store.move(record, choose, by=by, limits=limits)
+    return changes.move(record, choose, by=by, limits=limits)
 
 
 def begun(fabric: LedgerView, placed: Allocation, to: Allocation) -> Change:
@@ -375,7 +375,7 @@ def _spread(
 
 
 def begin_announced_move(
-    store: PlacementChanges, record: AllocationRecord, *, settles: bool = False
+    changes: PlacementChanges, record: AllocationRecord, *, settles: bool = False
 ) -> AllocationRecord:
     """Begin the move that was announced; drop the announcement if its hosts or links are taken.
 
@@ -407,7 +407,7 @@ def begin_announced_move(
         reason = lifecycle.moved_reason(change, record.consent.movable)
         return _move(change, reason, fabric.topology)
 
-    answer = store.move(record, choose)
+    answer = changes.move(record, choose)
     if isinstance(answer, AllocationRecord):
         return answer
-    return store.drop_announcement(record, lifecycle.not_moved_reason(answer))
+    return changes.drop_announcement(record, lifecycle.not_moved_reason(answer))

@@ -17,13 +17,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
-from laas_service.app.ports.allocations import AllocationReader, QueueRooms, Told
-from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.queue_rooms import Told
+from laas_service.app.ports.store import Store
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import AllocationRecord, Limits, QueueRoom, RoomMove, RoomState
 from laas_service.app.room_planner import (
@@ -81,10 +81,6 @@ class RoomRules:
         return now.time() >= first or now.time() < last
 
 
-class MovesStore(AllocationReader, FabricReader, QueueRooms, Protocol):
-    """The recorded plans, allocations and fabrics."""
-
-
 class _Look(NamedTuple):
     """When a plan was looked for last, and on what its outcome depends."""
 
@@ -136,7 +132,7 @@ class QueueMoves:
 
     def __init__(
         self,
-        store: MovesStore,
+        store: Store,
         queue: AdmissionQueue,
         quotas: Quotas,
         rules: RoomRules,
@@ -170,7 +166,7 @@ class QueueMoves:
             Unavailable: the store does not answer.
         """
         taken = 0
-        for fabric in self._store.fabrics():
+        for fabric in self._store.fabrics.all():
             try:
                 taken += self.serve(fabric.id)
             except (ConcurrentUpdate, Conflict, QuotaExceeded) as error:
@@ -187,7 +183,7 @@ class QueueMoves:
         Raises:
             ConcurrentUpdate, Conflict, QuotaExceeded: what it depends on has changed.
         """
-        room, on = self._store.queue_room(fabric_id), self._rules.mode is RoomMode.ON
+        room, on = self._store.queue_rooms.get(fabric_id), self._rules.mode is RoomMode.ON
         if room is not None and room.state is RoomState.MOVING:
             return self._go_on(room) if on else self._end(room, "[queue] make_room is not on")
         if self._rules.mode is not RoomMode.OFF:
@@ -212,7 +208,7 @@ class QueueMoves:
         expected = self._queue.expected_start(fabric_id) if head is not None else None
         left = self._planner.moves_left(movable.values())
         depends = (
-            self._store.fabric(fabric_id).generation,
+            self._store.fabrics.get(fabric_id).generation,
             None if head is None else head.id,
             sorted((id, record.version) for id, record in movable.items()),
             sorted(left.items()),
@@ -237,7 +233,7 @@ class QueueMoves:
         if self._rules.mode is RoomMode.ADVISE or not self._rules.opens(now):
             self._advise(room, planned)
             return 0
-        self._store.record_room(
+        self._store.queue_rooms.record(
             planned,
             announce=Told(plan.moves[0].record, self._announcement(planned, plan)),
             tell=None
@@ -271,12 +267,12 @@ class QueueMoves:
         """Record the plan as advice, unless it is recorded."""
         advice = replace(planned, state=RoomState.ADVISED)
         if room is None or _advised(room) != _advised(advice):
-            self._store.record_room(advice)
+            self._store.queue_rooms.record(advice)
 
     def _withdraw(self, room: QueueRoom | None) -> int:
         """Advice that no longer holds is withdrawn."""
         if room is not None and room.state is RoomState.ADVISED:
-            self._store.record_room(replace(room, state=RoomState.DONE, reason="withdrawn"))
+            self._store.queue_rooms.record(replace(room, state=RoomState.DONE, reason="withdrawn"))
         return 0
 
     # -- carrying out -------------------------------------------------------------
@@ -328,7 +324,7 @@ class QueueMoves:
             if notice_class(other.consent.notice) < left and other.project_id not in distrusted
         }
         depends = (
-            self._store.fabric(room.fabric).generation,
+            self._store.fabrics.get(room.fabric).generation,
             room.allocation,
             sorted((id, other.version) for id, other in movable.items()),
         )
@@ -346,7 +342,7 @@ class QueueMoves:
         """A move is over: announce the next one, if there is one."""
         room = replace(room, made=room.made + 1)
         if room.made == len(room.moves):
-            self._store.record_room(room)
+            self._store.queue_rooms.record(room)
             return 1
         move = room.moves[room.made]
         record = self._record(move.allocation)
@@ -373,7 +369,9 @@ class QueueMoves:
         reason = lifecycle.announced_reason(
             record.placed, move.to, _why(room), _told(begins), lifecycle.QUEUE, forced=False
         )
-        self._store.record_room(room, announce=Told(record, reason), limits=self._quotas.limits)
+        self._store.queue_rooms.record(
+            room, announce=Told(record, reason), limits=self._quotas.limits
+        )
         return 1
 
     def _why_not_moved(self, record: AllocationRecord, move: RoomMove) -> str:
@@ -384,7 +382,7 @@ class QueueMoves:
         return "a tenant that was to move has kept its place"
 
     def _is_taken(self, record: AllocationRecord, move: RoomMove) -> bool:
-        ledger = self._store.ledger(record.fabric)[0].copy()
+        ledger = self._store.fabrics.ledger(record.fabric)[0].copy()
         if record.placed is None:
             return False
         try:
@@ -406,7 +404,7 @@ class QueueMoves:
         if record is not None and move is not None and not self._is_taken(record, move):
             before = self._still_avoided(room).get(record.id)
             avoided[record.id] = str(_Mark.of(record, 1 if before is None else before.failed + 1))
-        self._store.record_room(
+        self._store.queue_rooms.record(
             replace(room, state=RoomState.FAILED, reason=why, avoided=avoided, at=self._clock()),
             tell=None if head is None else Told(head, lifecycle.no_room_reason(why)),
         )
@@ -420,7 +418,7 @@ class QueueMoves:
             record = self._record(move.allocation)
             if record is not None and record.announced == move.to:
                 call_off = Told(record, lifecycle.not_moved_reason(why))
-        self._store.record_room(
+        self._store.queue_rooms.record(
             replace(room, state=RoomState.DONE, reason=why, at=self._clock()), call_off=call_off
         )
         return 1
@@ -442,7 +440,7 @@ class QueueMoves:
         if id is None:
             return None
         try:
-            return self._store.allocation(id)
+            return self._store.allocations.get(id)
         except NotFound:
             return None
 

@@ -4,21 +4,17 @@
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from laas_service.app.lifecycle import LIVE
-from laas_service.app.ports.allocations import AllocationReader, QuotaReader, every_allocation
+from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute
+from laas_service.app.ports.store import Store
 from laas_service.app.records import Caller, Limits, Usage
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Forbidden, InvalidInput, LaasError
 
 LOG = logging.getLogger(__name__)
-
-
-class QuotaStore(AllocationReader, QuotaReader, Protocol):
-    """The recorded allocations and quotas."""
 
 
 class Quotas:
@@ -30,7 +26,7 @@ class Quotas:
 
     def __init__(
         self,
-        store: QuotaStore,
+        store: Store,
         compute: Compute,
         *,
         limits: Limits,
@@ -55,23 +51,23 @@ class Quotas:
             raise Forbidden(f"project {project!r} is another one; only administrators see it")
         if not project:
             raise InvalidInput("project_id", project_id, "name a project")
-        return self._store.usage(project, self.limits)
+        return self._store.quotas.usage(project, self.limits)
 
     def check(self, request: AllocationRequest) -> None:
         """Return if the project would stay within its quota. Raises: QuotaExceeded."""
-        self._store.within_limits(request)
+        self._store.quotas.within_limits(request)
 
     def check_growth(self, project_id: str, more: int) -> None:
         """Return if the project may have so many hosts more. Raises: QuotaExceeded."""
-        self._store.may_grow(project_id, more, self.limits)
+        self._store.quotas.may_grow(project_id, more, self.limits)
 
     def check_slots(self, project_id: str, more: int) -> None:
         """Return if the project may have so many slots more. Raises: QuotaExceeded."""
-        self._store.may_have_slots(project_id, more, self.limits)
+        self._store.quotas.may_have_slots(project_id, more, self.limits)
 
     def moves_left(self, project_ids: Collection[str]) -> Mapping[str, int]:
         """The moves to other hosts that projects may still have now, of those with a limit."""
-        return self._store.moves_left(project_ids, self.limits)
+        return self._store.quotas.moves_left(project_ids, self.limits)
 
     def second_allocation(self, request: AllocationRequest) -> NoFit | None:
         """The refusal of a further allocation, where a project may have one only.
@@ -80,7 +76,7 @@ class Quotas:
         """
         if not self.one_per_project or request.encloses:
             return None
-        live = every_allocation(self._store, project_id=request.project_id, states=LIVE)
+        live = every_allocation(self._store.allocations, project_id=request.project_id, states=LIVE)
         held = next((record for record in live if not record.encloses), None)
         if held is None:
             return None

@@ -11,12 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from laas_service.app.lifecycle import Change, State
-from laas_service.app.ports.allocations import AllocationReader, every_allocation
+from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import ServerLoad
-from laas_service.app.ports.fabrics import FabricReader
+from laas_service.app.ports.store import Store
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.admission.constrained import explain_constraints
@@ -40,10 +39,6 @@ NO_MOVES_LEFT = "its project has had its moves to other hosts of these 24 hours"
 def notice_class(seconds: float) -> int:
     """How long a notice is, in powers of two: plans of one class differ by their cost alone."""
     return math.ceil(max(seconds, 0.0)).bit_length()
-
-
-class PlannerStore(AllocationReader, FabricReader, Protocol):
-    """The recorded allocations and fabrics, as the planner needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +142,7 @@ class RoomPlanner:
 
     def __init__(
         self,
-        store: PlannerStore,
+        store: Store,
         quotas: Quotas,
         *,
         clock: Callable[[], datetime],
@@ -174,7 +169,7 @@ class RoomPlanner:
             NotFound: there is no such fabric.
             ConcurrentUpdate: an allocation changed meanwhile.
         """
-        fabric = self._store.fabric(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
         candidates = self.movable(fabric_id, permission) if movable is None else movable
         return self._plan_among(fabric, policy, request, permission, candidates)
 
@@ -190,7 +185,7 @@ class RoomPlanner:
 
         Raises: as ``plan``.
         """
-        fabric = self._store.fabric(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
         classes = sorted({notice_class(one.consent.notice) for one in movable.values()})
 
         def within(most: int) -> RoomPlan | NoFit:
@@ -219,7 +214,7 @@ class RoomPlanner:
         movable: Mapping[str, AllocationRecord],
     ) -> RoomPlan | NoFit:
         """The cheapest moves found of these allocations. Raises: ConcurrentUpdate."""
-        ledger, _ = self._store.ledger(fabric.id)
+        ledger, _ = self._store.fabrics.ledger(fabric.id)
         candidates = dict(movable)
         left = {} if permission.override else self.moves_left(candidates.values())
         while True:
@@ -250,8 +245,8 @@ class RoomPlanner:
             NotFound: there is no such fabric.
             ConcurrentUpdate: an allocation changed meanwhile.
         """
-        fabric = self._store.fabric(fabric_id)
-        ledger, _ = self._store.ledger(fabric_id)
+        fabric = self._store.fabrics.get(fabric_id)
+        ledger, _ = self._store.fabrics.ledger(fabric_id)
         candidates = dict(self.movable(fabric_id, permission))
         left = {} if permission.override else self.moves_left(candidates.values())
         while True:
@@ -288,8 +283,8 @@ class RoomPlanner:
             Conflict: links of the shared hosts have failed.
             ConcurrentUpdate: an allocation changed meanwhile.
         """
-        fabric = self._store.fabric(fabric_id)
-        draft = self._store.ledger(fabric_id)[0].copy()
+        fabric = self._store.fabrics.get(fabric_id)
+        draft = self._store.fabrics.ledger(fabric_id)[0].copy()
         inner = draft.ledger(parent)
         if inner.part is not None:
             lost = draft.failed_links.intersection(inner.part.links(draft.topology))
@@ -325,7 +320,7 @@ class RoomPlanner:
 
         The draft holds the places that announced moves lead to afterwards.
         """
-        active = every_allocation(self._store, fabric=fabric_id, states={State.ACTIVE})
+        active = every_allocation(self._store.allocations, fabric=fabric_id, states={State.ACTIVE})
         records = [one for one in active if one.slots is not None and one.parent == parent]
         left = {} if permission.override else self.moves_left(records)
         inner, candidates = draft.ledger(parent), dict[str, AllocationRecord]()
@@ -342,7 +337,7 @@ class RoomPlanner:
 
     def movable(self, fabric_id: str, permission: Permission) -> dict[str, AllocationRecord]:
         """The allocations that may move, if only their links change, by id."""
-        active = every_allocation(self._store, fabric=fabric_id, states={State.ACTIVE})
+        active = every_allocation(self._store.allocations, fabric=fabric_id, states={State.ACTIVE})
         return {
             record.id: record
             for record in active

@@ -6,19 +6,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Protocol
 
 from laas_service import background
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
-from laas_service.app.allocations import Allocations, AllocationStore
-from laas_service.app.fabric_maps import FabricMaps, MapStore
-from laas_service.app.fabrics import Fabrics, FabricStore
+from laas_service.app.allocations import Allocations
+from laas_service.app.fabric_maps import FabricMaps
+from laas_service.app.fabrics import Fabrics
 from laas_service.app.lookup import Lookup
 from laas_service.app.moves import Moves
-from laas_service.app.ports.allocations import QueueRooms, QuotaReader
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.projects import NoProjects, Projects
+from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import Limits
@@ -50,10 +49,6 @@ def in_background(steps: Callable[[], Iterator[None]]) -> None:
     background.start(READ_AHEAD, run, again=background.AGAIN)
 
 
-class UseCaseStore(AllocationStore, FabricStore, MapStore, QueueRooms, QuotaReader, Protocol):
-    """The recorded decisions, as all use cases need them."""
-
-
 class UseCases:
     """The use cases side by side.
 
@@ -68,7 +63,7 @@ class UseCases:
 
     def __init__(
         self,
-        store: UseCaseStore,
+        store: Store,
         compute: Compute,
         subnet_managers: Mapping[str, Switches],
         offer: ServicePolicy,
@@ -155,13 +150,13 @@ class UseCases:
 
     def prepare(self) -> None:
         """Read ahead of requests what those for slots of shared hosts need."""
-        for fabric in self._store.fabrics():
-            ledger, _ = self._store.ledger(fabric.id)
+        for fabric in self._store.fabrics.all():
+            ledger, _ = self._store.fabrics.ledger(fabric.id)
             for id in ledger.inside:
                 self._slots.prepare(partial(self._inside, fabric.id, id))
 
     def _inside(self, fabric_id: str, id: str) -> LedgerView:
-        return self._store.ledger(fabric_id)[0].ledger(id)
+        return self._store.fabrics.ledger(fabric_id)[0].ledger(id)
 
     def reload(
         self, discipline: Discipline, limits: Limits, unmoved: frozenset[str] = frozenset()

@@ -60,8 +60,8 @@ def unread_switches(conf: cfg.ConfigOpts, parts: Parts) -> str | None:
     A worker elsewhere may have other options of OpenSM; what it last recorded counts.
     """
     if "all_in_one" not in conf or not conf.all_in_one:
-        fabrics = parts.store.fabrics()
-        recorded = [parts.store.holding(fabric.id).applied_by for fabric in fabrics]
+        fabrics = parts.store.fabrics.all()
+        recorded = [parts.store.observations.holding(fabric.id).applied_by for fabric in fabrics]
         if any(by is not None and by.was_read for by in recorded):
             return None
     return parts.unread_switches()
@@ -116,8 +116,8 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None)
     collect_between_requests(app, parts.collector)
     parts.store.check()
     warn(conf, parts)
-    for fabric in parts.store.fabrics():  # slow for a large fabric, so before the first request
-        parts.store.ledger(fabric.id)
+    for fabric in parts.store.fabrics.all():  # slow for a large fabric, so before the first request
+        parts.store.fabrics.ledger(fabric.id)
     use_cases.prepare()
     parts.collector.settle()
     sys.setswitchinterval(SWITCH)

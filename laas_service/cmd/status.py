@@ -127,7 +127,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def fabrics(self) -> Iterator[Finding]:
         default = self._conf.api.default_fabric
-        managed = [fabric.id for fabric in self._parts.store.fabrics()]
+        managed = [fabric.id for fabric in self._parts.store.fabrics.all()]
         if default is not None and default not in managed:
             yield (
                 Code.FAILURE,
@@ -139,7 +139,7 @@ class Checks(upgradecheck.UpgradeCommands):
         from laas_service.app.lifecycle import State
         from laas_service.app.ports.allocations import every_allocation
 
-        for record in every_allocation(self._parts.store, states=[State.ERROR]):
+        for record in every_allocation(self._parts.store.allocations, states=[State.ERROR]):
             yield (
                 Code.WARNING,
                 f"allocation {record.id} is in error: {record.error}; laas allocation retry or "
@@ -152,7 +152,7 @@ class Checks(upgradecheck.UpgradeCommands):
         from laas_service.app.ports.allocations import every_allocation
 
         gone: dict[str, bool] = {}
-        for record in every_allocation(self._parts.store, states=LIVE):
+        for record in every_allocation(self._parts.store.allocations, states=LIVE):
             project = record.project_id
             if project not in gone:
                 gone[project] = self._parts.projects.is_gone(project)
@@ -170,9 +170,9 @@ class Checks(upgradecheck.UpgradeCommands):
         manager = self._parts.subnet_manager
         if not isinstance(manager, LocalSubnetManager):
             return
-        for fabric in self._parts.store.fabrics():
+        for fabric in self._parts.store.fabrics.all():
             try:
-                disturbed = manager.rehearse(self._parts.store.routed(fabric.id))
+                disturbed = manager.rehearse(self._parts.store.fabrics.routed(fabric.id))
             except LaasError as error:
                 yield Code.FAILURE, f"fabric {fabric.id} cannot be published: {error}"
                 continue
@@ -193,8 +193,8 @@ class Checks(upgradecheck.UpgradeCommands):
             yield Code.FAILURE, text
 
     def leases(self) -> Iterator[Finding]:
-        for fabric in self._parts.store.fabrics():
-            holding = self._parts.store.holding(fabric.id)
+        for fabric in self._parts.store.fabrics.all():
+            holding = self._parts.store.observations.holding(fabric.id)
             if holding.problem:
                 yield Code.WARNING, f"fabric {fabric.id}: {holding.problem}"
             if holding.worker is not None:
@@ -236,7 +236,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def _names(self) -> Iterator[Finding]:
         """Hosts that Nova does not know, and those that have another name there."""
-        for fabric in self._parts.store.fabrics():
+        for fabric in self._parts.store.fabrics.all():
             hosts = sorted(filter(None, fabric.inventory.host_names))
             seen = self._parts.compute.look(hosts) or {}
             other = [f"{host} is {s.name}" for host, s in seen.items() if s.name not in ("", host)]
@@ -266,7 +266,7 @@ class Checks(upgradecheck.UpgradeCommands):
             return
         hosts = {
             host
-            for fabric in self._parts.store.fabrics()
+            for fabric in self._parts.store.fabrics.all()
             for host in fabric.inventory.host_names
             if host
         }
@@ -279,7 +279,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def _recorded(self, id: str) -> bool:
         try:
-            return bool(self._parts.store.allocation(id))
+            return bool(self._parts.store.allocations.get(id))
         except NotFound:
             return False
 

@@ -49,13 +49,13 @@ def admitted(store: SqlStore, id: str, slot: int) -> None:
     new = AllocationRequest(
         id=id, fabric="f", name=id, project_id="blue", policy="test", hosts=2, idempotency_key=id
     )
-    store.admit(new, lambda _: across_pods(id, slot))
+    store.admissions.admit(new, lambda _: across_pods(id, slot))
 
 
 def released(store: SqlStore, id: str) -> None:
     admitted(store, id, 1)
-    record = store.transition(store.allocation(id), State.RELEASING, "asked")
-    store.free(store.hand_back(record), "gone")
+    record = store.allocations.transition(store.allocations.get(id), State.RELEASING, "asked")
+    store.allocations.free(store.allocations.hand_back(record), "gone")
 
 
 def in_bulk(engine: Engine, prefix: str, count: int, at: datetime) -> None:
@@ -116,7 +116,7 @@ def main() -> None:
         upgrade(engine)
         now = [datetime(2026, 1, 1, tzinfo=UTC)]
         store = SqlStore(engine, now=lambda: now[0])
-        store.add_fabric("f", SMALL, HOSTS)
+        store.fabrics.add("f", SMALL, HOSTS)
         admitted(store, "a", 0)
         client = served(url, directory)
         print("                 database  memory  GET, ms                  history, ms")
@@ -124,7 +124,7 @@ def main() -> None:
         for tenth in range(1, 11):
             real = options.real // 10
             for number in range(real - real // 20):
-                store.postpone("a", LATER, f"problem {tenth} {number}")
+                store.allocations.postpone("a", LATER, f"problem {tenth} {number}")
             for number in range(real // 100):  # five events each
                 released(store, f"r{tenth}-{number}")
             in_bulk(engine, f"b{tenth}", options.events // 10 - real, now[0])
@@ -132,13 +132,13 @@ def main() -> None:
             longest, gone = 0.0, 1
             while gone:
                 begun = time.perf_counter()
-                gone = store.forget(timedelta(days=KEPT_DAYS), 100)
+                gone = store.allocations.forget(timedelta(days=KEPT_DAYS), 100)
                 longest = max(longest, time.perf_counter() - begun)
             with engine.connect() as connection:
                 kept = connection.scalar(select(func.count()).select_from(models.Event))
             size = sum(each.stat().st_size for each in Path(directory).iterdir()) / 2**20
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-            last = store.allocation("a").first_event
+            last = store.allocations.get("a").first_event
             shown = spread(lambda: get(client, "/v1/allocations/a"))
             page = f"/v1/allocations/a/history?limit=100&marker={last}"
             paged = spread(lambda page=page: get(client, page))  # type: ignore[misc]

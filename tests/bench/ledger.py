@@ -57,7 +57,7 @@ def resident():
 
 before, _ = resident()
 store = SqlStore(connect(sys.argv[1]))
-ledger = store.ledger("bench")
+ledger = store.fabrics.ledger("bench")
 gc.collect()
 print(before, *resident())
 """
@@ -114,7 +114,7 @@ def written(hosts: int, url: str) -> tuple[SqlStore, int]:
     engine = connect(url)
     upgrade(engine)
     writer = SqlStore(engine)
-    writer.add_fabric("bench", made.topology, made.inventory)
+    writer.fabrics.add("bench", made.topology, made.inventory)
 
     def allocate(number: int) -> bool:
         size = _size(rng, 2 * tree.m[0])
@@ -128,7 +128,8 @@ def written(hosts: int, url: str) -> tuple[SqlStore, int]:
         )
         ask = Request(new.id, size)
         return isinstance(
-            writer.admit(new, lambda fabric: policy.propose(fabric, ask)), AllocationRecord
+            writer.admissions.admit(new, lambda fabric: policy.propose(fabric, ask)),
+            AllocationRecord,
         )
 
     number = 0
@@ -161,14 +162,14 @@ def database(hosts: int) -> None:
         writer, number = written(hosts, url)
         reader = SqlStore(connect(url))
         with measured(hosts, f"ledger of {number} tenants from the database"):
-            reader.ledger("bench")
+            reader.fabrics.ledger("bench")
         for change in range(CHANGES // 2):
             link = LeafLink(change % (2 * half), change % half, change % half)
             for state in ("failed", "up"):
-                writer.set_link_state("bench", link, LinkState(state))
+                writer.components.set_link_state("bench", link, LinkState(state))
         with measured(hosts, f"{CHANGES} changes caught up"):
-            caught_up, _ = reader.ledger("bench")
-        assert caught_up.state() == SqlStore(connect(url)).ledger("bench")[0].state()
+            caught_up, _ = reader.fabrics.ledger("bench")
+        assert caught_up.state() == SqlStore(connect(url)).fabrics.ledger("bench")[0].state()
 
 
 def verification(hosts: int) -> None:

@@ -78,7 +78,7 @@ class Service:
         made = generator.generate(generator.Description(xgft=TREES[hosts]))
         engine = connect(url)
         upgrade(engine)
-        SqlStore(engine).add_fabric("bench", made.topology, made.inventory)
+        SqlStore(engine).fabrics.add("bench", made.topology, made.inventory)
         engine.dispose()
         self.processes = []
         for port in (*self.ports, None):

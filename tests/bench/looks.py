@@ -63,21 +63,21 @@ def aggregates(hosts: int, directory: Path) -> None:
     made, engine = made_of(hosts), connect(f"sqlite:///{directory}/laas.sqlite")
     upgrade(engine)
     store = SqlStore(engine)
-    fabric = store.add_fabric("f", made.topology, made.inventory)
+    fabric = store.fabrics.add("f", made.topology, made.inventory)
     for id, answer in filled(made.topology).allocations.items():
         new = AllocationRequest(
             id=id, fabric="f", name=id, project_id="blue", policy="jigsaw", hosts=answer.size
         )
-        record = store.admit(new, lambda _, answer=answer: answer)  # type: ignore[misc]
+        record = store.admissions.admit(new, lambda _, answer=answer: answer)  # type: ignore[misc]
         assert isinstance(record, AllocationRecord)
-        store.transition(record, State.ACTIVE, "handed over")
+        store.allocations.transition(record, State.ACTIVE, "handed over")
     with nova_standin.Server() as server:
         server.cloud = nova_standin.Cloud(sorted(managed(fabric)))
         pool = server.cloud.create("laas-pool", None)["aggregate"]["id"]
         closed = {"filter_tenant_id": "laas-nobody", "laas:pool": "true"}
         server.cloud.set_metadata(pool, closed)
         server.cloud.aggregates[pool].hosts += sorted(managed(fabric))
-        records = store.allocations(fabric="f", states=[State.ACTIVE])
+        records = store.allocations.page(fabric="f", states=[State.ACTIVE])
         for record in records:
             id = server.cloud.create(f"laas-{record.id}", None)["aggregate"]["id"]
             owner = {"filter_tenant_id": "blue", "laas:allocation": record.id}

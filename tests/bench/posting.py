@@ -45,7 +45,7 @@ class Posting:
         made = generator.generate(generator.Description(xgft=xgft))
         engine = connect(f"sqlite:///{directory}/laas.sqlite")
         upgrade(engine)
-        SqlStore(engine).add_fabric("bench", made.topology, made.inventory)
+        SqlStore(engine).fabrics.add("bench", made.topology, made.inventory)
         engine.dispose()
         conf = cfg.ConfigOpts()
         register_opts(conf)

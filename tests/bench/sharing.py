@@ -78,7 +78,9 @@ class Sharing:
         )
         made: Any = answer.json
         self.part: str = made["id"]
-        self._store.transition(self._store.allocation(self.part), State.ACTIVE, "bench")
+        self._store.allocations.transition(
+            self._store.allocations.get(self.part), State.ACTIVE, "bench"
+        )
         while reading := [x for x in threading.enumerate() if x.name == READ_AHEAD]:
             reading[0].join()
         self.post()  # makes the site of hosts that are not empty, from the same tables
@@ -99,7 +101,9 @@ class Sharing:
         if answer.status_code == 202:
             made: Any = answer.json
             id = made["id"]
-            self._store.transition(self._store.allocation(id), State.ACTIVE, "bench")
+            self._store.allocations.transition(
+                self._store.allocations.get(id), State.ACTIVE, "bench"
+            )
             self.slots[id] = body["slots"]
             self.used += body["slots"]
         return "POST", answer.status_code, 1000 * spent
@@ -115,7 +119,7 @@ class Sharing:
             self.used += slots - self.slots[id]
             self.slots[id] = slots
         if answer.status_code == 202:
-            self._store.proceed(self._store.allocation(id), "bench")
+            self._store.placement_changes.proceed(self._store.allocations.get(id), "bench")
         return "PATCH", answer.status_code, 1000 * spent
 
     def look(self, what: str) -> tuple[str, int, float]:
@@ -140,8 +144,10 @@ class Sharing:
 
     def release(self) -> None:
         id = self._rng.choice(list(self.slots))
-        record = self._store.transition(self._store.allocation(id), State.RELEASING, "bench")
-        self._store.free(self._store.hand_back(record), "bench")
+        record = self._store.allocations.transition(
+            self._store.allocations.get(id), State.RELEASING, "bench"
+        )
+        self._store.allocations.free(self._store.allocations.hand_back(record), "bench")
         self.used -= self.slots.pop(id)
 
 

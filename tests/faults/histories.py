@@ -99,18 +99,18 @@ class Histories(RuleBasedStateMachine):
         link = self._link(number)
         self.incidents[link_name(link)] += not drain
         self.said[link] = LinkState.DRAINED if drain else LinkState.FAILED
-        self.site.store.set_link_state(ID, link, self.said[link])
+        self.site.store.components.set_link_state(ID, link, self.said[link])
 
     @rule(number=numbers)
     def repair(self, number: int) -> None:
         if self.said:
             link = sorted(self.said, key=link_name)[number % len(self.said)]
             del self.said[link]
-            self.site.store.set_link_state(ID, link, LinkState.UP)
+            self.site.store.components.set_link_state(ID, link, LinkState.UP)
 
     @rule()
     def acknowledge(self) -> None:
-        self.site.store.acknowledge_alarm(ID)
+        self.site.store.faults.acknowledge_alarm(ID)
 
     @rule(seconds=st.floats(0.2, 3))
     def wait(self, seconds: float) -> None:
@@ -122,13 +122,13 @@ class Histories(RuleBasedStateMachine):
     def check(self) -> None:
         pairs = self.site.pairs()
         assert pairs.foreign == 0, pairs.examples
-        for record in self.site.store.allocations(fabric=ID):
+        for record in self.site.store.allocations.page(fabric=ID):
             self.check_repairs(record.id)
 
     def check_repairs(self, id: str) -> None:
         """Each repair of a tenant frees a link that failed since it was repaired last."""
         used: Counter[str] = Counter()
-        for event in self.site.store.allocation(id).history:
+        for event in self.site.store.allocations.get(id).history:
             if event.reason.startswith("repair: "):
                 freed = event.reason.removeprefix("repair: ").split(" replaced by ")[0]
                 named = self.names & set(freed.replace(",", " ").split())
@@ -147,8 +147,8 @@ class Histories(RuleBasedStateMachine):
 
     def _is_true(self) -> bool:
         """Whether the record says what operators said, else what is so; and routes are there."""
-        self.site.store.acknowledge_alarm(ID)
-        ledger, _ = self.site.store.ledger(ID)
+        self.site.store.faults.acknowledge_alarm(ID)
+        ledger, _ = self.site.store.fabrics.ledger(ID)
         reached = self._reached()
         for link in self.links:
             cable = self.cables[link]

@@ -141,7 +141,10 @@ def _watch(site: Site, expected: Expected, outcome: Outcome, begun: float, quiet
         generation = published_generation(site.state / "opensm", ID)
         if outcome.published is None and generation > first:
             outcome.published, first_new = now, generation
-        if outcome.confirmed is None and (site.store.holding(ID).applied or 0) >= first_new:
+        if (
+            outcome.confirmed is None
+            and (site.store.observations.holding(ID).applied or 0) >= first_new
+        ):
             outcome.confirmed = now
             outcome.processor = site.processor_seconds() - used
         if outcome.marked is not None and site.is_settled() and expected.holds(site):

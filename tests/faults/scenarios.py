@@ -72,7 +72,7 @@ def victim(site: Site, kind: type) -> Link:
     Raises:
         NotHere: no tenant holds one.
     """
-    ledger, _ = site.store.ledger("site")
+    ledger, _ = site.store.fabrics.ledger("site")
     first = None
     for id, link in owned(site):
         if not isinstance(link, kind):

@@ -111,14 +111,14 @@ class Site:
         self.parts = Parts(conf)
         self.parts.upgrade_database()
         self.store = self.parts.store
-        self.store.add_fabric(ID, self.topology, self.inventory)
+        self.store.fabrics.add(ID, self.topology, self.inventory)
         self.operator: UseCases = self.parts.use_cases(lambda: None)
         for spare in self.fabric.spares:
-            self.store.set_host_state(ID, spare, HostState.DRAINED)
+            self.store.components.set_host_state(ID, spare, HostState.DRAINED)
         for number, hosts in enumerate(self.fabric.sizes):
             self.admit(f"t{number}", hosts)
         with suppress(Unavailable):  # OpenSM does not run yet
-            self.parts.subnet_manager.publish(self.store.routed(ID))
+            self.parts.subnet_manager.publish(self.store.fabrics.routed(ID))
         current = self.state / "opensm" / ID / "current" / "opensm.conf"
         process = self.sim.start(
             *("opensm", "-F", str(current), "-f", "osm.log", "-s", str(self._sweep)),
@@ -193,11 +193,15 @@ class Site:
         new = AllocationRequest(
             id=id, fabric=ID, name=id, project_id=f"of-{id}", policy="jigsaw", hosts=hosts
         )
-        record = self.store.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
+        record = self.store.admissions.admit(
+            new, partial(admit, Jigsaw(), request=Request(id, hosts))
+        )
         return isinstance(record, AllocationRecord)
 
     def records(self) -> list[AllocationRecord]:
-        return [record for record in self.store.allocations(fabric=ID) if record.placed is not None]
+        return [
+            record for record in self.store.allocations.page(fabric=ID) if record.placed is not None
+        ]
 
     def tenants(self) -> list[tuple[Allocation, set[Link]]]:
         """The placement of each tenant, and all links that it holds."""
@@ -212,19 +216,19 @@ class Site:
 
     @property
     def record(self) -> FabricRecord:
-        return self.store.fabric(ID)
+        return self.store.fabrics.get(ID)
 
     @property
     def seen(self) -> Observation:
-        return self.store.observation(ID)
+        return self.store.faults.observation(ID)
 
     @property
     def failed(self) -> set[Link]:
-        return set(self.store.ledger(ID)[0].failed_links)
+        return set(self.store.fabrics.ledger(ID)[0].failed_links)
 
     def is_confirmed(self) -> bool:
         """Whether the newest routes were read back, and no change of a placement is under way."""
-        applied = self.store.holding(ID).applied
+        applied = self.store.observations.holding(ID).applied
         return applied == self.record.routes_generation and not any(
             record.phase for record in self.records()
         )
@@ -250,7 +254,7 @@ class Site:
         )
 
     def describe(self) -> str:
-        holding = self.store.holding(ID)
+        holding = self.store.observations.holding(ID)
         states = {r.id: (r.state.value, r.phase, r.faults, r.error) for r in self.records()}
         log = (self.sim.directory / "worker.log").read_text(errors="replace")[-3000:]
         return f"{holding}\n{self.record.routes_generation}\n{states}\n{self.seen.memory}\n{log}"

@@ -43,11 +43,11 @@ def ask(url: str, name: str, start, answers) -> None:
         new = AllocationRequest(
             id=request.id, fabric="f", name=request.id, project_id=name, policy="baseline", hosts=2
         )
-        answer = store.admit(new, partial(admit, Baseline(), request=request))
+        answer = store.admissions.admit(new, partial(admit, Baseline(), request=request))
         assert isinstance(answer, AllocationRecord)
         if number % 4 == 3:
-            record = store.transition(answer, State.RELEASING, "asked")
-            store.free(store.hand_back(record), "gone")
+            record = store.allocations.transition(answer, State.RELEASING, "asked")
+            store.allocations.free(store.allocations.hand_back(record), "gone")
         else:
             kept.append(answer.id)
     answers.put(kept)
@@ -55,7 +55,7 @@ def ask(url: str, name: str, start, answers) -> None:
 
 def test_processes_admitting_at_once_share_nothing(database):
     store = SqlStore(connect(database))
-    store.add_fabric("f", TOPOLOGY, Inventory((), (), (), (), (), (), ()))
+    store.fabrics.add("f", TOPOLOGY, Inventory((), (), (), (), (), (), ()))
     context = multiprocessing.get_context("spawn")
     start, answers = context.Barrier(PROCESSES), context.Queue()
     processes = [
@@ -68,14 +68,14 @@ def test_processes_admitting_at_once_share_nothing(database):
     for process in processes:
         process.join(timeout=600)
         assert process.exitcode == 0
-    fabric, generation = store.ledger("f")
+    fabric, generation = store.fabrics.ledger("f")
     assert set(fabric.allocations) == acknowledged
-    assert generation == store.fabric("f").generation
+    assert generation == store.fabrics.get("f").generation
     with store._engine.connect() as connection:
         owners = connection.execute(sa.text("select host, allocation from host_claim")).all()
     assert len(owners) == 2 * len(acknowledged) == 2 * PROCESSES * (ASKED - ASKED // 4)
     assert {owner for _, owner in owners} == acknowledged
-    assert fabric.state() == SqlStore(store._engine).ledger("f")[0].state()
+    assert fabric.state() == SqlStore(store._engine).fabrics.ledger("f")[0].state()
 
 
 @pytest.mark.parametrize("fabrics", [("f", "f"), ("f", "g")], ids=["one fabric", "two"])
@@ -83,7 +83,7 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
     """Both searches end before either result is written, on one fabric or on two."""
     stores = [SqlStore(connect(database)) for _ in fabrics]
     for fabric in sorted(set(fabrics)):
-        stores[0].add_fabric(fabric, TOPOLOGY, Inventory((), (), (), (), (), (), ()))
+        stores[0].fabrics.add(fabric, TOPOLOGY, Inventory((), (), (), (), (), (), ()))
     looked = threading.Barrier(2)
 
     def one(number: int) -> object:
@@ -107,14 +107,14 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
             limits=limits,
         )
         try:
-            return stores[number].admit(new, propose)
+            return stores[number].admissions.admit(new, propose)
         except QuotaExceeded as error:
             return error
 
     with ThreadPoolExecutor(2) as threads:
         answers = list(threads.map(one, range(2)))
     assert [error.value for error in answers if isinstance(error, QuotaExceeded)] == [10]
-    assert len(stores[0].allocations(project_id="blue")) == 1
+    assert len(stores[0].allocations.page(project_id="blue")) == 1
     for store in stores:
         store._engine.dispose()
 
@@ -124,7 +124,7 @@ def test_a_project_that_may_have_one_allocation_gets_one(database, fabrics):
     """Two threads of one process ask at the same time, on one fabric or on two."""
     store = SqlStore(connect(database))
     for fabric in sorted(set(fabrics)):
-        store.add_fabric(fabric, TOPOLOGY, Inventory((), (), (), (), (), (), ()))
+        store.fabrics.add(fabric, TOPOLOGY, Inventory((), (), (), (), (), (), ()))
     looked = threading.Barrier(2)
 
     def one(number: int) -> object:
@@ -132,7 +132,7 @@ def test_a_project_that_may_have_one_allocation_gets_one(database, fabrics):
         first = iter([True])
 
         def propose(ledger: Ledger) -> Allocation | NoFit:
-            if store.allocations(project_id="blue"):
+            if store.allocations.page(project_id="blue"):
                 return NoFit(Refusal.QUOTA, "it has one")
             answer = admit(Baseline(), ledger, request)
             if next(first, False):
@@ -148,13 +148,13 @@ def test_a_project_that_may_have_one_allocation_gets_one(database, fabrics):
             hosts=5,
             alone=True,
         )
-        return store.admit(new, propose)
+        return store.admissions.admit(new, propose)
 
     with ThreadPoolExecutor(2) as threads:
         answers = list(threads.map(one, range(2)))
     assert sum(isinstance(answer, AllocationRecord) for answer in answers) == 1
     assert NoFit(Refusal.QUOTA, "it has one") in answers
-    assert len(store.allocations(project_id="blue")) == 1
+    assert len(store.allocations.page(project_id="blue")) == 1
     store._engine.dispose()
 
 
@@ -164,18 +164,18 @@ def serve(url: str, start, answers) -> None:
     queue = AdmissionQueue(store, {"baseline": Baseline()}, Discipline("fifo"), clock=utc_now)
     start.wait()
     admitted = 0
-    while store.allocations(states=[State.QUEUED]):
+    while store.allocations.page(states=[State.QUEUED]):
         admitted += queue.serve("f")
-        for record in store.allocations(states=[State.ALLOCATING], limit=1):
+        for record in store.allocations.page(states=[State.ALLOCATING], limit=1):
             with contextlib.suppress(ConcurrentUpdate, Conflict):
-                leaving = store.transition(record, State.RELEASING, "asked")
-                store.free(store.hand_back(leaving), "gone")
+                leaving = store.allocations.transition(record, State.RELEASING, "asked")
+                store.allocations.free(store.allocations.hand_back(leaving), "gone")
     answers.put(admitted)
 
 
 def test_workers_serving_one_queue_admit_everybody_once_and_in_order(database):
     store = SqlStore(connect(database))
-    store.add_fabric("f", TOPOLOGY, Inventory((), (), (), (), (), (), ()))
+    store.fabrics.add("f", TOPOLOGY, Inventory((), (), (), (), (), (), ()))
     no_room = Wait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
     ids = [f"w{number:02}" for number in range(12)]
     for number, id in enumerate(ids):
@@ -188,7 +188,7 @@ def test_workers_serving_one_queue_admit_everybody_once_and_in_order(database):
             hosts=(20, 40, 60)[number % 3],
             wait=True,
         )
-        answer = store.admit(new, lambda fabric: no_room)
+        answer = store.admissions.admit(new, lambda fabric: no_room)
         assert isinstance(answer, AllocationRecord)
         assert answer.state is State.QUEUED
     context = multiprocessing.get_context("spawn")
@@ -201,7 +201,7 @@ def test_workers_serving_one_queue_admit_everybody_once_and_in_order(database):
         process.join(timeout=600)
         assert process.exitcode == 0
     assert sum(admitted) == len(ids)
-    records = [store.allocation(id) for id in ids]
+    records = [store.allocations.get(id) for id in ids]
     for record in records:
         assert [e.state for e in record.history].count(State.ALLOCATING) == 1
     with store._engine.connect() as connection:

@@ -47,7 +47,7 @@ class Site:
         self.parts = Parts(conf)
         self.parts.upgrade_database()
         made = generate(Description(xgft="2;4,4;1,4"))
-        self.parts.store.add_fabric("main", made.topology, made.inventory)
+        self.parts.store.fabrics.add("main", made.topology, made.inventory)
         self.client = api.application(conf, self.parts.use_cases(lambda: None)).test_client()
 
     def report(self, name, condition, generation=None, **more):

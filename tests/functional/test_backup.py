@@ -54,7 +54,7 @@ def ask(parts, name, hosts):
         OPERATOR, AllocationRequest(name=name, hosts=hosts)
     )
     converge(parts)
-    return parts.store.allocation(record.id)
+    return parts.store.allocations.get(record.id)
 
 
 def converge(parts):
@@ -92,10 +92,10 @@ def test_what_was_allocated_after_the_backup_is_reported_and_not_handed_over_twi
     said = f"hosts are handed over to allocation {lost.id}, which is not recorded"
     assert said in converge(parts)
     now = site.published()
-    assert now.generation == parts.store.fabric("fabric").routes_generation > seen.generation
+    assert now.generation == parts.store.fabrics.get("fabric").routes_generation > seen.generation
     assert now.tenants.keys() == {kept.id}, "who is not recorded has no routes"
     assert now.tenants[kept.id] == seen.tenants[kept.id], "nobody who is recorded is disturbed"
-    assert parts.store.allocation(kept.id).placed == kept.placed
+    assert parts.store.allocations.get(kept.id).placed == kept.placed
 
     other = ask(parts, "other", 28)  # all hosts that the restored database counts as free
     assert other.state is State.ALLOCATING, "some of its hosts are lost's"
@@ -115,7 +115,7 @@ def test_what_is_unfinished_waits_for_the_routes_of_the_restored_state(site):
     converge(parts)
     parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, first.id)
     converge(parts)
-    assert parts.store.allocation(first.id).state is State.RELEASED
+    assert parts.store.allocations.get(first.id).state is State.RELEASED
     ended(parts)
     seen = site.published()
     assert first.id not in seen.tenants
@@ -123,11 +123,11 @@ def test_what_is_unfinished_waits_for_the_routes_of_the_restored_state(site):
     site.lose()
     site("db", "restore", site.path / "laas.gz")
     parts = site.parts()
-    record = parts.store.allocation(first.id)
+    record = parts.store.allocations.get(first.id)
     assert record.state is State.ALLOCATING
     assert record.generation > seen.generation
     converge(parts)
-    assert parts.store.allocation(first.id).state is State.ACTIVE
+    assert parts.store.allocations.get(first.id).state is State.ACTIVE
     assert first.id in site.published().tenants
     ended(parts)
 
@@ -136,7 +136,7 @@ def test_without_moved_generations_publishing_would_be_refused(site):
     """Publishing refuses an older generation, so a restore has to raise the generations."""
     parts = site.parts()
     ask(parts, "kept", 4)
-    state = parts.store.routed("fabric")
+    state = parts.store.fabrics.routed("fabric")
     ask(parts, "lost", 4)
     with pytest.raises(Conflict, match="is older"):
         LocalSubnetManager(site.path / "opensm").publish(state)
@@ -147,7 +147,7 @@ def test_generations_seen_elsewhere_are_named(site):
     site("db", "backup", site.path / "laas.gz")
     site.lose()
     site("db", "restore", site.path / "laas.gz", "--above", 7_000_000)
-    assert site.store().fabric("fabric").generation > 7_000_000
+    assert site.store().fabrics.get("fabric").generation > 7_000_000
     with pytest.raises(SystemExit):
         site("db", "restore", site.path / "laas.gz", "--above", "-1")
 

@@ -63,7 +63,7 @@ class Site:
         self.connected = [self.parts]
         self.parts.upgrade_database()
         made = generate(Description(xgft="2;4,4;1,4"))
-        self.parts.store.add_fabric("main", made.topology, made.inventory)
+        self.parts.store.fabrics.add("main", made.topology, made.inventory)
 
     @property
     def config(self):
@@ -140,7 +140,7 @@ class Site:
         A process declares its queue again only after it has reconnected. Wake-ups sent
         before that are lost, and the sender gets no error.
         """
-        host = self.parts.store.fabric("main").inventory.host_names[0]
+        host = self.parts.store.fabrics.get("main").inventory.host_names[0]
         url = self.api().replace("allocations", f"fabrics/main/hosts/{host}")
         requests.patch(url, json={"state": "up"}, timeout=PATIENCE).raise_for_status()
         time.sleep(1)

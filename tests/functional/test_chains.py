@@ -283,7 +283,7 @@ def test_the_command_judges_a_published_set(tmp_path, capsys):
     (tmp_path / "f.json").write_text('{"xgft": "3;4,4,2;1,4,4", "rails": 2}')
     tool("fabric", "import", tmp_path / "f.json")
     tenants(tool.store(), "f", 5, 3)
-    published = chain_texts(tool.store().routed("f"))
+    published = chain_texts(tool.store().fabrics.routed("f"))
     for name, text in published.items():
         (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "set" / name).write_text(text)

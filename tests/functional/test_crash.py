@@ -104,7 +104,7 @@ def set_up(site: Site) -> None:
     parts = site.parts()
     parts.upgrade_database()
     made = generate(Description(xgft="3;2,2,4;1,2,2"))
-    parts.store.add_fabric("f", made.topology, made.inventory)
+    parts.store.fabrics.add("f", made.topology, made.inventory)
     parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, NEIGHBOUR)
     converge(parts)
 
@@ -120,7 +120,7 @@ def allocate(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 
 def release(parts: Parts, acknowledge: Callable[[str], None], *, force: bool = False) -> None:
     converge(parts)
-    (id,) = [r.id for r in parts.store.allocations() if r.name == "a"]
+    (id,) = [r.id for r in parts.store.allocations.page() if r.name == "a"]
     parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, id, force=force)
     acknowledge(id)
     converge(parts)
@@ -136,7 +136,7 @@ def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     answer = allocations.allocate(OPERATOR, WAITER)
     assert isinstance(answer, AllocationRecord)
     acknowledge(answer.id)
-    for record in parts.store.allocations(states=[State.ACTIVE]):
+    for record in parts.store.allocations.page(states=[State.ACTIVE]):
         if record.name == "a":
             allocations.release(OPERATOR, record.id)
     converge(parts)
@@ -151,7 +151,7 @@ def crowd(parts: Parts, acknowledge: Callable[[str], None]) -> None:
         asked = AllocationRequest(name=name, hosts=hosts, project_id=name, consent=consent)
         assert isinstance(allocations.allocate(OPERATOR, asked), AllocationRecord)
         converge(parts)
-    for record in parts.store.allocations(states=[State.ACTIVE]):
+    for record in parts.store.allocations.page(states=[State.ACTIVE]):
         if record.name in ("q", "r"):
             allocations.release(OPERATOR, record.id)
     converge(parts)
@@ -193,7 +193,7 @@ def resize(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Ask for nine hosts, then, once the tenant has them, for three."""
     converge(parts)
     allocations = parts.use_cases(wake=lambda: None).allocations
-    (record,) = [r for r in parts.store.allocations() if r.name == "a"]
+    (record,) = [r for r in parts.store.allocations.page() if r.name == "a"]
     if not record.placed or record.placed.requested != 3:
         for hosts in (9, 3):
             answer = allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=hosts))
@@ -220,7 +220,7 @@ def unnest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Release both allocations, the inner one first."""
     allocations = parts.use_cases(wake=lambda: None).allocations
     for name in ("c", "a"):
-        for record in parts.store.allocations():
+        for record in parts.store.allocations.page():
             if record.name == name:
                 allocations.release(OPERATOR, record.id)
         converge(parts)
@@ -294,9 +294,9 @@ class Seen:
 
     def __init__(self, site: Site) -> None:
         parts = site.parts()
-        self.records = {record.id: record for record in parts.store.allocations()}
-        self.fabric = parts.store.fabric("f")
-        self.ledger, _ = parts.store.ledger("f")
+        self.records = {record.id: record for record in parts.store.allocations.page()}
+        self.fabric = parts.store.fabrics.get("f")
+        self.ledger, _ = parts.store.fabrics.ledger("f")
         with parts._engine.connect() as connection:
             self.hosts = _claims(connection, "host")
             self.links = _claims(connection, "link")
@@ -525,7 +525,7 @@ def test_repair(taken, tmp_path):
         seen = Seen(crashed)
         seen.check(before)
         assert seen.same_as(end)
-        record = Site(crashed.directory).parts().store.allocation(id)
+        record = Site(crashed.directory).parts().store.allocations.get(id)
         assert (record.state, record.faults, record.phase) == (State.ACTIVE, None, None)
         story = [event.reason for event in record.history]
         assert sum("replaced by" in line for line in story) == 1
@@ -567,10 +567,10 @@ def test_room_for_the_queue(empty, tmp_path):
         head = seen.records[seen.the("c")]
         assert (head.state, head.placed and head.placed.size) == (State.ACTIVE, 2)
         parts = crashed.parts()
-        story = [event.reason for event in parts.store.allocation(mover).history]
+        story = [event.reason for event in parts.store.allocations.get(mover).history]
         assert sum("announced by the queue" in line for line in story) == 1, step
         assert sum("moves as announced" in line for line in story) == 1, step
-        room = parts.store.queue_room("f")
+        room = parts.store.queue_rooms.get("f")
         assert room is not None
         assert (room.state, room.allocation) == (RoomState.DONE, head.id)
     assert {
@@ -605,7 +605,7 @@ def test_waiting(taken, tmp_path):
         id = seen.the("c")
         assert seen.records[id].state is State.ACTIVE
         assert set(seen.open) == set(seen.routed) == {id, before.the("b")}
-        story = [e.state for e in Site(site.directory).parts().store.allocation(id).history]
+        story = [e.state for e in Site(site.directory).parts().store.allocations.get(id).history]
         assert story == [State.QUEUED, State.ALLOCATING, State.ACTIVE]
     assert {
         "before commit: admit",

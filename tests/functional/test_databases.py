@@ -130,10 +130,10 @@ def test_a_fault_is_told_in_the_state_of_who_is_released_meanwhile(managed, data
     @event.listens_for(managed._engine, "before_cursor_execute")
     def released(connection, cursor, statement, *rest):
         if statement.startswith("UPDATE allocation") and next(first, False):
-            other.transition(other.allocation("a"), State.RELEASING, "asked")
+            other.allocations.transition(other.allocations.get("a"), State.RELEASING, "asked")
 
-    managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
-    record = other.allocation("a")
+    managed.components.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
+    record = other.allocations.get("a")
     told = [(event.state, event.reason) for event in record.history[-2:]]
     assert record.state is State.RELEASING
     assert told == [
@@ -150,10 +150,12 @@ def test_who_stands_still_in_a_transaction_does_not_keep_what_it_has_locked(
     still = connect(database)
     with still.connect() as connection:
         connection.exec_driver_sql("UPDATE fabric SET generation = generation")
-        managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)  # must not block
+        managed.components.set_link_state(
+            "f", SpineLink(1, 0, 0), LinkState.FAILED
+        )  # must not block
         connection.invalidate()
     still.dispose()
-    assert managed.ledger("f")[0].failed_links == {SpineLink(1, 0, 0)}
+    assert managed.fabrics.ledger("f")[0].failed_links == {SpineLink(1, 0, 0)}
 
 
 def test_both_threads_of_a_worker_say_at_once_that_it_is_there(database):

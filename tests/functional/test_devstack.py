@@ -289,7 +289,7 @@ def test_the_catalog_has_the_service_under_the_type_that_clients_ask_for(machine
 def test_the_sample_fabric_has_novas_hosts_and_leaves_the_rest_out(machine):
     machine.run("stack post-config", "stack extra")
     parts = Parts(configured(machine))
-    [fabric] = parts.store.fabrics()
+    [fabric] = parts.store.fabrics.all()
     assert fabric.id == "default"
     names = {
         name
@@ -297,7 +297,7 @@ def test_the_sample_fabric_has_novas_hosts_and_leaves_the_rest_out(machine):
         if name and number not in fabric.topology.absent_hosts
     }
     assert {"stack1", "stack2", "stack3", "stack10"} <= names
-    ledger, _ = parts.store.ledger("default")
+    ledger, _ = parts.store.fabrics.ledger("default")
     assert ledger.free_host_count == 4
     assert "aggregates/laas-pool" in machine.cloud()
     marks = "filter_tenant_id=laas-nobody --property laas:pool=true laas-pool"
@@ -309,7 +309,7 @@ def test_with_ironic_the_hosts_are_its_nodes(machine):
     conf = configured(machine)
     assert conf.compute.kind == "nova"
     assert conf.ironic.region_name == "RegionOne"
-    [fabric] = Parts(conf).store.fabrics()
+    [fabric] = Parts(conf).store.fabrics.all()
     assert {"node-0", "node-1", "node-10"} <= set(fabric.inventory.host_names)
     ironic = (machine.top / "etc" / "ironic.conf").read_text()
     assert "rbac_service_role_elevated_access = True" in ironic
@@ -388,7 +388,7 @@ def test_every_phase_can_run_again(machine):
     machine.run(*(phase for phase in STACK for _ in range(2)))
     assert machine.files() == first
     assert machine.cloud() == cloud
-    assert len(Parts(configured(machine)).store.fabrics()) == 1
+    assert len(Parts(configured(machine)).store.fabrics.all()) == 1
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_examples_run_and_print_what_they_say(page, site, tmp_path):
 def another(directory):
     """A second fabric for the service."""
     engine = connect(f"sqlite:///{directory}/state/laas.sqlite")
-    SqlStore(engine).add_fabric("another", TOPOLOGY, inventory(TOPOLOGY))
+    SqlStore(engine).fabrics.add("another", TOPOLOGY, inventory(TOPOLOGY))
     engine.dispose()
 
 

@@ -112,7 +112,7 @@ def test_what_is_not_imported_is_named_for_what_it_is(run, data, code, words):
     line = run("fabric", "import", run.path / "dump", rc=1)
     assert line.startswith("laas-manage: ")
     assert line.count("\n") == 1
-    assert run.store().fabrics() == []
+    assert run.store().fabrics.all() == []
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -162,7 +162,7 @@ def test_the_real_tools_are_named_and_ibnetdiscover_is_run(run, monkeypatch):
             monkeypatch.setenv(name, sim.environment()[name])
         answer = json.loads(run("fabric", "import", "--live", "--json").splitlines()[-1])
         assert (answer["importable"], answer["hosts_for_tenants"]) == (True, 4)
-    (fabric,) = run.store().fabrics()
+    (fabric,) = run.store().fabrics.all()
     assert fabric.id == "fabric"
 
 
@@ -194,7 +194,7 @@ def test_a_pattern_that_matches_nothing_is_refused(run, option):
     assert f"{option}: 'nood*'" in refused["detail"]
     (run.path / "d.json").write_text('{"xgft": "2;2,2;1,2"}')
     assert "'nood*'" in run("fabric", "import", run.path / "d.json", option, "nood*", rc=1)
-    assert run.store().fabrics() == []
+    assert run.store().fabrics.all() == []
     answer = told(run, TEXT, "--exclude", "node3", rc=0)
     assert answer["hosts_for_tenants"] == 3
     assert [(k["kind"], k["count"], k["names"]) for k in answer["kept_out"]] == [
@@ -221,7 +221,7 @@ def test_no_switch_or_port_is_in_two_fabrics(run):
     refused = answer["refused"]
     assert refused["code"] == "managed_elsewhere"
     assert "fabric one has 4 of the same switches and 4 of the same ports" in refused["detail"]
-    assert [fabric.id for fabric in run.store().fabrics()] == ["one"]
+    assert [fabric.id for fabric in run.store().fabrics.all()] == ["one"]
     run("fabric", "reimport", run.path / "dump", "--id", "one")
     half = DUMP.replace("2c902", "2d902")  # other switches, the same ports
     assert "4 of the same ports" in told(run, half.encode(), "--id", "two")["refused"]["detail"]
@@ -229,8 +229,8 @@ def test_no_switch_or_port_is_in_two_fabrics(run):
     said = " ".join(run("fabric", "import", run.path / "dump", "--id", "two").split())
     assert "4 hosts have the names of hosts of fabric one" in said
     assert "no findings" in run("db", "check")
-    one = run.store().fabric("one")
-    run.store().add_fabric("three", one.topology, one.inventory)  # as an earlier release did
+    one = run.store().fabrics.get("one")
+    run.store().fabrics.add("three", one.topology, one.inventory)  # as an earlier release did
     found = run("db", "check", rc=1)
     assert "fabrics one and three both have 4 of the same switches and 4 of the same" in found
 
@@ -240,7 +240,7 @@ def test_of_two_imports_at_once_one_is_refused(run):
 
     def add(id):
         try:
-            run.store().add_fabric(id, fabric.topology, fabric.inventory, apart=True)
+            run.store().fabrics.add(id, fabric.topology, fabric.inventory, apart=True)
             ended.append(id)
         except ManagedElsewhere as error:
             ended.append(str(error))
@@ -250,7 +250,7 @@ def test_of_two_imports_at_once_one_is_refused(run):
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(run.store().fabrics()) == 1
+    assert len(run.store().fabrics.all()) == 1
     assert sum("of the same switches" in each for each in ended) == 1
 
 

@@ -50,7 +50,7 @@ def config(tmp_path) -> str:
     parts = Parts(conf)
     parts.upgrade_database()
     made = generate(Description(xgft="2;4,4;1,4"))
-    parts.store.add_fabric("main", made.topology, made.inventory)
+    parts.store.fabrics.add("main", made.topology, made.inventory)
     parts._engine.dispose()
     return str(tmp_path / "laas.conf")
 

@@ -12,6 +12,7 @@ import pytest
 
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.fabrics import Fabrics
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.fabric_file import read_fabric
@@ -95,7 +96,9 @@ def tenants(store, fabric, *sizes, first=0):
             policy="jigsaw",
             hosts=size,
         )
-        store.admit(new, lambda ledger, r=request: admit(POLICIES["jigsaw"](), ledger, r))
+        store.admissions.admit(
+            new, lambda ledger, r=request: admit(POLICIES["jigsaw"](), ledger, r)
+        )
 
 
 def test_database(run):
@@ -111,8 +114,8 @@ def test_released_allocations_are_archived_or_purged(ready):
     store = ready.store()
     tenants(store, "fabric", 5, 40, 11)
     for id in ("t0", "t1"):
-        record = store.transition(store.allocation(id), State.RELEASING, "asked")
-        store.free(store.hand_back(record), "gone")
+        record = store.allocations.transition(store.allocations.get(id), State.RELEASING, "asked")
+        store.allocations.free(store.allocations.hand_back(record), "gone")
     path = ready.path / "released"
     assert f"{path}: 0 released" in ready("db", "archive", path, "--released-days", 1)
     with sqlite3.connect(ready.path / "laas.sqlite") as database:
@@ -126,7 +129,7 @@ def test_released_allocations_are_archived_or_purged(ready):
         database.execute(long_ago, ("t1",))
     assert "give a file that can be written" in ready("db", "archive", ready.path, rc=1)
     assert "1 released allocations are deleted" in ready("db", "purge", "--released-days", 400)
-    assert [record.id for record in ready.store().allocations()] == ["t2"]
+    assert [record.id for record in ready.store().allocations.page()] == ["t2"]
     assert "no findings" in ready("db", "check")
 
 
@@ -161,7 +164,7 @@ def test_generate_import_list_export_import(ready):
     ready("fabric", "export", "--output", again)
     again.write_text(elsewhere(again.read_text()))
     ready("fabric", "import", again, "--id", "two")
-    one, two = ready.store().fabrics()
+    one, two = ready.store().fabrics.all()
     assert one.topology == two.topology == read_fabric(EXAMPLE).topology
     assert one.inventory == read_fabric(EXAMPLE).inventory
     assert two.inventory == read_fabric(again).inventory
@@ -186,13 +189,13 @@ def test_hosts_beside_a_manager_with_rails_apart_are_withheld_from_any_file(read
     told = " ".join(told.split())
     assert told.count("kept out: a leaf with a subnet manager has routes") == 4
     assert "warning" not in told
-    ledger, _ = ready.store().ledger("withheld")
+    ledger, _ = ready.store().fabrics.ledger("withheld")
     assert ledger.free_host_count == 20
-    ready.store().delete_fabric("withheld")
+    ready.store().fabrics.delete("withheld")
     words = ("--include", "node*", "--id", "offered", "--all")
     told = " ".join(ready("fabric", "import", file, *managers, *words).split())
     assert told.count("is offered, because --include names it") == 4
-    ledger, _ = ready.store().ledger("offered")
+    ledger, _ = ready.store().fabrics.ledger("offered")
     assert ledger.free_host_count == 24
 
 
@@ -210,7 +213,7 @@ def test_no_fat_tree_is_imported_only_if_asked_by_name(ready):
         told = ready("fabric", "import", dump, *dry, rc=1)
         assert "12 of 32 cables between switches lie outside the tree" in told
         assert "switch-0[0x0002c90200000010] port 6 - switch-12[0x0002c902000000d0] port 3" in told
-    assert ready.store().fabrics() == []
+    assert ready.store().fabrics.all() == []
     assert "recorded" in ready("fabric", "import", dump, "--accept-no-fat-tree")
     assert "no fat-tree" in ready("fabric", "reimport", dump, rc=1)
     assert "nothing changed" in ready("fabric", "reimport", dump, "--accept-no-fat-tree")
@@ -228,18 +231,18 @@ def test_what_hosts_are_like_is_set_by_pattern_and_travels_with_the_snapshot(rea
     ready("fabric", "import", path)
     store = ready.store()
     gpu = HostFeatures(frozenset({"gpu"}), 5)
-    assert store.ledger("fabric")[0].features.hosts == {7: gpu}
+    assert store.fabrics.ledger("fabric")[0].features.hosts == {7: gpu}
     words = ("--trait", "gpu", "--trait", "HW_NVME", "--cost", "3")
     assert "3 hosts described" in ready("host", "set", "node[67]", "node0", *words)
     assert "8 hosts described" in ready("host", "set", "node*", "--cost", "1")
     assert "1 hosts described" in ready("host", "set", "node0", "--no-traits")
-    known = store.ledger("fabric")[0].features
+    known = store.fabrics.ledger("fabric")[0].features
     assert known.of(0) == HostFeatures(cost=1)
     assert known.of(6) == HostFeatures(frozenset({"gpu", "HW_NVME"}), 1)
     ready("fabric", "export", "--output", again)
     again.write_text(elsewhere(again.read_text()))
     ready("fabric", "import", again, "--id", "two")
-    assert store.ledger("two")[0].features == known
+    assert store.fabrics.ledger("two")[0].features == known
     ready("fabric", "generate", path, "--format", "snapshot", "--output", again)
     assert json.loads(again.read_text())["topology"]["hosts"]["7"] == {"traits": ["gpu"], "cost": 5}
 
@@ -253,7 +256,7 @@ def test_what_cannot_be_set_is_named_and_nothing_is_recorded(ready):
     for words in (("--cost", "-1"), ("--cost", "x"), ("--trait", "two words")):
         with pytest.raises(SystemExit):
             ready("host", "set", "node0", *words)
-    assert ready.store().ledger("fabric")[0].features.hosts == {}
+    assert ready.store().fabrics.ledger("fabric")[0].features.hosts == {}
     for hosts in ('{"8": {}}', '{"0": {"cost": -1}}', '{"0": {"colour": "red"}}', '["node0"]'):
         path.write_text(f'{{"xgft": "3;2,2,2;1,2,2", "hosts": {hosts}}}')
         assert "hosts" in ready("fabric", "import", path, "--id", "bad", rc=1)
@@ -289,7 +292,7 @@ def test_quotas_of_projects(ready):
 def test_the_file_names_the_fabric(ready, name, id):
     (ready.path / name).write_text("3;2,2,2;1,2,2")
     assert ready("fabric", "import", ready.path / name).endswith(f"recorded as {id}\n")
-    assert [fabric.id for fabric in ready.store().fabrics()] == [id]
+    assert [fabric.id for fabric in ready.store().fabrics.all()] == [id]
 
 
 def test_the_configured_fabric_is_meant_if_none_is_named(ready):
@@ -320,7 +323,7 @@ def test_ctrl_c_is_quiet(ready, monkeypatch):
     def interrupted(store):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SqlStore, "fabrics", interrupted)
+    monkeypatch.setattr(Fabrics, "all", interrupted)
     for command in (["fabric", "list"], ["fabric", "verify"]):
         assert ready(*command, rc=130) == ""
 
@@ -342,7 +345,7 @@ def test_faults_of_a_snapshot_are_recorded(ready):
     path = ready.path / "fabric.json"
     path.write_text(json.dumps({"topology": document}))
     ready("fabric", "import", path)
-    ledger, _ = ready.store().ledger("fabric")
+    ledger, _ = ready.store().fabrics.ledger("fabric")
     assert ledger.failed_hosts == {3}
     assert ledger.failed_links == {LeafLink(0, 1, 0)}
     exported = json.loads(ready("fabric", "export"))
@@ -465,7 +468,7 @@ def test_verify_what_opensm_programmed(ready):
     """Verify tables that the real OpenSM programmed, as ``dump_lfts`` reads them back."""
     ready("fabric", "import", EXAMPLE, "--id", "fabric")
     tenants(ready.store(), "fabric", 5, 40, 11)
-    state = ready.store().routed("fabric")
+    state = ready.store().fabrics.routed("fabric")
     manager = next(e.guid for e in state.inventory.endpoints if e.name.startswith("sm"))
     with Simulator(netlist(state.inventory), "sm00 mlx5_0") as simulator:
         (simulator.directory / "lfts").write_text("".join(lfts(subnet_configuration(state))))
@@ -486,9 +489,9 @@ def test_verify_what_opensm_programmed(ready):
     assert found["walks"]["tenants"] == pairs
     assert found["unsettled"] is None
     SqlLeases(ready.store()._engine).take("fabric", "worker", 60)
-    ready.store().note_applied("fabric", Applied(3))
+    ready.store().observations.note_applied("fabric", Applied(3))
     assert "generation 4 are not confirmed yet" in ready(*words)
-    ready.store().note_applied("fabric", Applied(4))
+    ready.store().observations.note_applied("fabric", Applied(4))
 
     # Tables with one wrong entry, towards a host of t1, are reported.
     host = min(state.tenants[1].allocation.hosts(state.topology))
@@ -508,7 +511,7 @@ def test_verify_partition_keys(ready):
     """Keys as laas-opensm-keys prints them, on two rails, then one wrong key at a time."""
     ready("fabric", "import", EXAMPLE, "--id", "fabric")
     tenants(ready.store(), "fabric", 5, 40, 11)
-    state = ready.store().routed("fabric")
+    state = ready.store().fabrics.routed("fabric")
     inventory, path = state.inventory, ready.path / "keys.txt"
     manager = next(e for e in inventory.endpoints if e.name.startswith("sm"))
     key_of = {h: t.pkey for t in state.tenants for h in t.allocation.hosts(state.topology)}
@@ -536,9 +539,11 @@ def test_verify_partition_keys(ready):
     assert (found["engine"], found["master"]) == (None, f"{manager.guid:#018x}")
     SqlLeases(ready.store()._engine).take("fabric", "worker", 60)
     seen = Running("minhop", Master(manager.guid, 1, 9))
-    ready.store().note_applied("fabric", Applied(None, "no", running=seen))
+    ready.store().observations.note_applied("fabric", Applied(None, "no", running=seen))
     assert "the routing engine that ran last is minhop, not file" in ready(*words, rc=1)
-    ready.store().note_applied("fabric", Applied(4, running=replace(seen, engine="file")))
+    ready.store().observations.note_applied(
+        "fabric", Applied(4, running=replace(seen, engine="file"))
+    )
     assert f"routing engine file; master {manager.guid:#018x}" in ready(*words)
     host, key = next(iter(key_of.items()))
     own = inventory.endpoint_of_port[host, 1]

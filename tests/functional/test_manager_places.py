@@ -61,7 +61,7 @@ def published(
     assert manage.main([f"--config-file={config}", "db", "upgrade"]) == 0
     store = SqlStore(connect(f"sqlite:///{tmp_path}/laas.sqlite"))
     with reading_site(fabric.topology, fabric.inventory, manager) as here:
-        store.add_fabric("site", fabric.topology, fabric.inventory)
+        store.fabrics.add("site", fabric.topology, fabric.inventory)
         converged(here, store, *sizes)
         (tmp_path / "keys").write_text(printed_keys(here, here.current)[0])
         (tmp_path / "lfts").write_text(here.sim.read(*here.dump))
@@ -76,7 +76,7 @@ def published(
         code = manage.main([f"--config-file={config}", "fabric", "verify", "--json", *words])
         (verdict,) = json.loads(capsys.readouterr().out)["fabrics"]
         assert code == bool(verdict["violations"])
-        tenants = store.routed("site").tenants
+        tenants = store.fabrics.routed("site").tenants
         assert len(tenants) >= len(sizes) - 1
         assert_no_credit_loops(here)
         assert_paths_inside_partitions(here, max(tenants, key=lambda t: len(t.pkeys)))

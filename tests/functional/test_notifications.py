@@ -144,7 +144,7 @@ def test_a_life_is_told_as_documented_with_the_requests_that_asked_for_it(site, 
         ("releasing", "releasing"),
         ("releasing", "released"),
     ]
-    host = site.parts.store.fabric("main").inventory.host_names[7]
+    host = site.parts.store.fabrics.get("main").inventory.host_names[7]
     url = site.api().replace("allocations", f"fabrics/main/hosts/{host}")
     requests.patch(url, json={"state": "drained"}, timeout=PATIENCE).raise_for_status()
     listener.until({(host, "host.update")})

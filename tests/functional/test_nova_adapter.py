@@ -890,7 +890,7 @@ def named(server, cloud, tmp_path, sessions):
         connect(server, tmp_path, compute_options=[f"host_names = {file}"])
         parts = parts_of(tmp_path / "laas.conf")
         made = generate(Description(xgft="2;2,2;1,2"))
-        parts.store.add_fabric("f", made.topology, replace(made.inventory, host_names=hosts))
+        parts.store.fabrics.add("f", made.topology, replace(made.inventory, host_names=hosts))
         return parts.compute
 
     return connected
@@ -929,7 +929,7 @@ def test_a_new_process_knows_the_hosts_of_an_aggregate(cloud, named, server, tmp
     later = parts_of(tmp_path / "laas.conf")
     made = generate(Description(xgft="2;2,2;1,2"))
     with suppress(Conflict):
-        later.store.add_fabric("f", made.topology, replace(made.inventory, host_names=OTHER))
+        later.store.fabrics.add("f", made.topology, replace(made.inventory, host_names=OTHER))
     cloud.calls.clear()
     assert later.compute.handed_over()["a1"].hosts == OTHER
 

@@ -117,16 +117,16 @@ def test_a_new_tenant_becomes_active_while_a_spine_is_dead(here, store):
     here.sim.console(f'Unlink "S-{spine:016x}"')
     eventually(lambda: states(here), "the spine is dead")
     shutil.rmtree(here.sim.directory / "files")
-    store.add_fabric("site", here.topology, here.inventory)
+    store.fabrics.add("site", here.topology, here.inventory)
     worker = Converger(store, FakeCompute(), here.manager, now=utc_now, chance=Random(1))
     new = AllocationRequest(
         id="a", fabric="site", name="a", project_id="blue", policy="jigsaw", hosts=18
     )
-    store.admit(new, partial(admit, Jigsaw(), request=Request("a", 18)))
+    store.admissions.admit(new, partial(admit, Jigsaw(), request=Request("a", 18)))
 
     def is_active():
         worker.run_once()
-        return store.allocation("a").state is State.ACTIVE
+        return store.allocations.get("a").state is State.ACTIVE
 
     eventually(is_active, lambda: str(here.manager.applied("site")))
     assert here.manager.applied("site").without == (spine,)
@@ -182,26 +182,28 @@ def test_counters_are_read_with_perfquery(small):
 
 def test_the_audit_needs_its_tolerance(small, store):
     """Management packets cross the tenant's links; ibsim counts them. No tenant sends data."""
-    store.add_fabric("site", small.topology, small.inventory)
+    store.fabrics.add("site", small.topology, small.inventory)
     new = AllocationRequest(
         id="a", fabric="site", name="a", project_id="blue", policy="jigsaw", hosts=8
     )
-    store.admit(new, partial(admit, Jigsaw(), request=Request("a", 8)))
+    store.admissions.admit(new, partial(admit, Jigsaw(), request=Request("a", 8)))
     cabling, rules = Cabling(small.inventory), CounterRules(tolerance=Tolerance(0.0, 0.0))
-    strict = CounterAccountant(store, small.manager, mode=CounterMode.PROPOSE, rules=rules)
+    strict = CounterAccountant(
+        store.port_counters, small.manager, mode=CounterMode.PROPOSE, rules=rules
+    )
 
     def read():
         small.manager.reading("site")
         strict.account("site", cabling)
-        return [foreign for f in store.counter_findings("site") for foreign in f.foreign]
+        return [foreign for f in store.port_counters.findings("site") for foreign in f.foreign]
 
     excesses = eventually(read, "management packets are seen")
     tolerated = CounterRules().tolerance.bytes_per_second
     for foreign in excesses:
         assert foreign.owner == "a"
         assert 0 < foreign.sent - foreign.received < tolerated * foreign.seconds
-    assert not any(found.errors for found in store.counter_findings("site"))
-    data = [f.data["a"] for f in store.counter_findings("site") if "a" in f.data]
+    assert not any(found.errors for found in store.port_counters.findings("site"))
+    data = [f.data["a"] for f in store.port_counters.findings("site") if "a" in f.data]
     assert sum(on_links.up + on_links.down for on_links in data) > 0
 
 

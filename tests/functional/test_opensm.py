@@ -629,7 +629,7 @@ def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
                 seen[step] = Walks.over_rows(inventory, here.rows())
 
         store._transactions.at = at
-        store.add_fabric("site", topology, inventory)
+        store.fabrics.add("site", topology, inventory)
         clock = [datetime(2026, 1, 1, tzinfo=UTC)]
         worker = Converger(
             store, FakeCompute(), here.manager, now=lambda: clock[0], chance=Random(1)
@@ -638,25 +638,25 @@ def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
         def converged() -> bool:
             clock[0] += timedelta(minutes=5)
             worker.run_once()
-            return not store.due(clock[0] + timedelta(days=1), faulty=True)
+            return not store.allocations.due(clock[0] + timedelta(days=1), faulty=True)
 
         for id, hosts in (("b", 9), ("a", 18), ("c", 5)):
             new = AllocationRequest(
                 id=id, fabric="site", name=id, project_id="blue", policy="jigsaw", hosts=hosts
             )
-            store.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
+            store.admissions.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
         with pytest.raises(Unavailable, match="OpenSM does not run"):
-            here.manager.publish(store.routed("site"))
+            here.manager.publish(store.fabrics.routed("site"))
         process = here.sim.start("opensm", "-F", str(here.current / "opensm.conf"), *here.start)
         (here.sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
         eventually(converged, "all are active")
-        old = store.allocation("a").placed
+        old = store.allocations.get("a").placed
         failed = next(old.spine_links(topology))
         end = inventory.cable_of_link[failed].lower
         here.sim.console(f'Unlink "S-{end.guid:016x}"[{end.port}]')
-        store.set_link_state("site", failed, LinkState.FAILED)
+        store.components.set_link_state("site", failed, LinkState.FAILED)
         eventually(converged, "the cable is replaced")
-        record = store.allocation("a")
+        record = store.allocations.get("a")
         assert (record.state, record.faults, record.phase) == (State.ACTIVE, None, None)
         new = record.placed
         assert failed not in set(new.links(topology))
@@ -668,7 +668,7 @@ def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
         for tables in (switched, withdrawn):
             mixed = Mixed(topology, [tables], new, [failed])
             assert (mixed.foreign, mixed.lost) == (set(), set())
-        ledger, _ = store.ledger("site")
+        ledger, _ = store.fabrics.ledger("site")
         assert assert_sound(here, ledger.allocations.values()) > 300
 
 

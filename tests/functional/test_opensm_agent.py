@@ -185,7 +185,7 @@ class Site:
         """Create a database with the fabric; start an API for each machine, and a worker."""
         parts = self.parts()
         parts.upgrade_database()
-        parts.store.add_fabric("main", self.topology, self.inventory)
+        parts.store.fabrics.add("main", self.topology, self.inventory)
         parts._engine.dispose()
         for number, (machine, config) in enumerate(zip(self.machines, self.configs, strict=True)):
             api = self.start(f"api{number}", "api", config)
@@ -315,7 +315,7 @@ class Site:
         wanted = {t.guid: t.row for t in parse.switch_tables([lfts], "lfts")}
         self.until(lambda: self.rows() == wanted, "the wanted tables are in the switches")
         parts = self.parts()
-        placed = [r.placed for r in parts.store.allocations() if r.placed is not None]
+        placed = [r.placed for r in parts.store.allocations.page() if r.placed is not None]
         parts._engine.dispose()
         assert placed
         tables = physical_tables(wanted, self.inventory.lids)
@@ -524,7 +524,7 @@ if os.environ.get("LAAS_KEYS") == "full":
             site.is_active(id)
         site.becomes("applied")
         parts = site.parts()
-        placed = {r.id: r.placed for r in parts.store.allocations()}
+        placed = {r.id: r.placed for r in parts.store.allocations.page()}
         parts._engine.dispose()
         blue, red = (placed[id].hosts(site.topology)[0] for id in ids)
         lids, ends = site.inventory.lids, site.inventory.endpoint_of_port

@@ -244,16 +244,16 @@ def converged(here: Site, store: SqlStore, *sizes: int) -> None:
     def done() -> bool:
         clock[0] += timedelta(minutes=5)
         worker.run_once()
-        return not store.due(clock[0] + timedelta(days=1), faulty=True)
+        return not store.allocations.due(clock[0] + timedelta(days=1), faulty=True)
 
     for number, hosts in enumerate(sizes):
         id = f"t{number}"
         new = AllocationRequest(
             id=id, fabric="site", name=id, project_id="p", policy="jigsaw", hosts=hosts
         )
-        store.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
+        store.admissions.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
     with pytest.raises(Unavailable, match="OpenSM does not run"):
-        here.manager.publish(store.routed("site"))
+        here.manager.publish(store.fabrics.routed("site"))
     process = here.sim.start("opensm", "-F", str(here.current / "opensm.conf"), *here.start)
     (here.sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
     eventually(done, "all are active", patience=900)
@@ -276,13 +276,13 @@ def test_verify_judges_the_keys_of_what_the_service_published(fabric, tmp_path, 
         return dict(found)
 
     with fabric() as here:
-        store.add_fabric("site", here.topology, here.inventory)
+        store.fabrics.add("site", here.topology, here.inventory)
         converged(here, store, 9, 5)
         found = verified(0)
         assert found["violations"] == []
         ends = here.inventory.endpoints
         assert found["ports"] == 2 * len(ends) + len(here.inventory.switches)
-        tenants = store.routed("site").tenants
+        tenants = store.fabrics.routed("site").tenants
         hosts = [tenant.allocation.hosts(here.topology) for tenant in tenants]
         for end in [end for end in ends if end.host == hosts[0][0]]:
             lid = here.inventory.lids[end.guid]

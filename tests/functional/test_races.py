@@ -42,7 +42,7 @@ ENOUGH = 4 * LOSSES
 def rivals(database):
     """Two stores on one database, as of two processes."""
     stores = [SqlStore(connect(database)) for _ in range(2)]
-    stores[0].add_fabric("f", TOPOLOGY, NAMED_HOSTS)
+    stores[0].fabrics.add("f", TOPOLOGY, NAMED_HOSTS)
     yield stores
     for store in stores:
         store._engine.dispose()
@@ -58,7 +58,7 @@ def placed(id: str, ledger: Ledger) -> Allocation | NoFit:
 
 
 def ask(store: SqlStore, id: str, fabric: str = "f"):
-    return store.admit(new(id, fabric=fabric), partial(placed, id))
+    return store.admissions.admit(new(id, fabric=fabric), partial(placed, id))
 
 
 # -- no search delays others --------------------------------------------------------
@@ -66,15 +66,15 @@ def ask(store: SqlStore, id: str, fabric: str = "f"):
 
 def test_two_fabrics_of_one_process_do_not_wait_for_each_other(rivals):
     store, _ = rivals
-    store.add_fabric("g", TOPOLOGY, NOBODY)
+    store.fabrics.add("g", TOPOLOGY, NOBODY)
     with ThreadPoolExecutor(1) as threads:
 
         def slow(ledger: Ledger) -> Allocation | NoFit:
             assert threads.submit(ask, store, "quick", "g").result(timeout=60).id == "quick"
             return placed("slow", ledger)
 
-        assert store.admit(new("slow"), slow).id == "slow"
-    assert store.ledger("g")[0].allocations.keys() == {"quick"}
+        assert store.admissions.admit(new("slow"), slow).id == "slow"
+    assert store.fabrics.ledger("g")[0].allocations.keys() == {"quick"}
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["in this process", "in another"])
@@ -90,9 +90,9 @@ def test_a_slow_search_does_not_delay_other_admissions(rivals, number):
                 assert threads.submit(ask, quick, id).result(timeout=60).id == id
             return placed("slow", ledger)
 
-        assert store.admit(new("slow"), slow).id == "slow"
+        assert store.admissions.admit(new("slow"), slow).id == "slow"
     assert calls == list(range(LOSSES))
-    assert set(store.ledger("f")[0].allocations) == {"slow", "quick-1", "quick-2"}
+    assert set(store.fabrics.ledger("f")[0].allocations) == {"slow", "quick-1", "quick-2"}
 
 
 # -- threads of one process decide in order -------------------------------------------
@@ -121,17 +121,17 @@ def together(rivals):
 
     def asked(*requests) -> list[Any]:
         """``requests`` are pairs of a request and what proposes its placement."""
-        line = store._group._lines
+        line = store.admissions.group._lines
         with ThreadPoolExecutor(len(requests) + 1) as threads:
 
             def slow(ledger: Ledger) -> Allocation | NoFit:
                 for number, (request, propose) in enumerate(requests, 1):
-                    futures.append(threads.submit(store.admit, request, propose))
+                    futures.append(threads.submit(store.admissions.admit, request, propose))
                     eventually(partial(_has_length, line, number), "the request waits")
                 return placed("slow", ledger)
 
             futures: list[Any] = []
-            assert store.admit(new("slow"), slow).id == "slow"
+            assert store.admissions.admit(new("slow"), slow).id == "slow"
             return [future.exception() or future.result() for future in futures]
 
     return asked
@@ -158,9 +158,9 @@ def test_requests_that_wait_are_committed_together(rivals, together):
     alone = Ledger(TOPOLOGY)
     for id in ("slow", *map(str, range(7))):
         placed(id, alone)
-    for ledger in (store.ledger("f")[0], other.ledger("f")[0]):
+    for ledger in (store.fabrics.ledger("f")[0], other.fabrics.ledger("f")[0]):
         assert ledger.allocations == alone.allocations
-    assert [other.allocation(record.id).state for record in records] == [State.ALLOCATING] * 7
+    assert [other.allocations.get(record.id).state for record in records] == [State.ALLOCATING] * 7
 
 
 def test_a_quota_counts_those_that_wait(rivals, together):
@@ -168,13 +168,13 @@ def test_a_quota_counts_those_that_wait(rivals, together):
     *fit, third = together(*(asks(str(number), **project) for number in range(3)), asks("blue"))[:3]
     assert [record.state for record in fit] == [State.ALLOCATING] * 2
     assert isinstance(third, QuotaExceeded)
-    assert set(rivals[1].ledger("f")[0].allocations) == {"slow", "0", "1", "blue"}
+    assert set(rivals[1].fabrics.ledger("f")[0].allocations) == {"slow", "0", "1", "blue"}
 
 
 def test_a_key_that_waits_twice_gives_one_allocation(rivals, together):
     records = together(*(asks(id, idempotency_key="key", name="n") for id in "ab"), asks("c"))
     assert records[0] == records[1] != records[2]
-    assert len(rivals[1].ledger("f")[0].allocations) == 3
+    assert len(rivals[1].fabrics.ledger("f")[0].allocations) == 3
 
 
 def test_an_error_of_one_that_waits_is_its_own(rivals, together):
@@ -187,7 +187,7 @@ def test_an_error_of_one_that_waits_is_its_own(rivals, together):
         InvalidInput,
         AllocationRecord,
     ]
-    assert set(rivals[1].ledger("f")[0].allocations) == {"slow", "a", "c"}
+    assert set(rivals[1].fabrics.ledger("f")[0].allocations) == {"slow", "a", "c"}
 
 
 def test_those_behind_one_that_joins_the_queue_see_it_there(rivals, together):
@@ -198,7 +198,7 @@ def test_those_behind_one_that_joins_the_queue_see_it_there(rivals, together):
         return Wait(NoFit(Refusal.TOO_FEW_HOSTS, "none is free"))
 
     def behind(ledger: Ledger) -> Allocation | NoFit:
-        waiting = store.allocations(fabric="f", states={State.QUEUED})
+        waiting = store.allocations.page(fabric="f", states={State.QUEUED})
         seen.append([record.id for record in waiting])
         return placed("behind", ledger)
 
@@ -349,8 +349,8 @@ def stream(url: str, progress, committed, gave_way, stop) -> None:
         record = ask(store, f"quick-{number}")
         if isinstance(record, AllocationRecord):
             if before is not None:
-                before = store.transition(before, State.RELEASING, "asked")
-                store.free(store.hand_back(before), "gone")
+                before = store.allocations.transition(before, State.RELEASING, "asked")
+                store.allocations.free(store.allocations.hand_back(before), "gone")
             before = record
     store._engine.dispose()
 
@@ -387,7 +387,7 @@ def test_a_slow_search_is_decided_before_a_stream_of_newcomers(rivals, database,
     newcomers = start(target=stream, args=(database, progress, committed, gave_way, stop))
     newcomers.start()
     try:
-        assert rivals[0].admit(new("slow"), slow).id == "slow"
+        assert rivals[0].admissions.admit(new("slow"), slow).id == "slow"
     finally:
         stop.set()
         newcomers.join(timeout=600)
@@ -398,13 +398,17 @@ def test_a_slow_search_is_decided_before_a_stream_of_newcomers(rivals, database,
 def begin(store: SqlStore, kind: str) -> Callable[[Callable[[Ledger], Allocation]], object]:
     """Prepare allocation ``a`` and return the function that decides about it, given a search."""
     if kind == "admit":
-        return lambda search: store.admit(new("a", 1), search)
+        return lambda search: store.admissions.admit(new("a", 1), search)
     if kind == "queue":
-        store.admit(new("a", 1, wait=True), lambda _: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "full")))
-        return lambda search: store.admit_waiting("f", lambda ledger: [search(ledger)])
-    store.admit(new("a", 1), lambda _: on_leaf("a", 15))
-    record = store.transition(store.allocation("a"), State.ACTIVE, "handed over")
-    return lambda search: store.move(record, lambda ledger: Move(search(ledger), "elsewhere"))
+        store.admissions.admit(
+            new("a", 1, wait=True), lambda _: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "full"))
+        )
+        return lambda search: store.admissions.admit_waiting("f", lambda ledger: [search(ledger)])
+    store.admissions.admit(new("a", 1), lambda _: on_leaf("a", 15))
+    record = store.allocations.transition(store.allocations.get("a"), State.ACTIVE, "handed over")
+    return lambda search: store.placement_changes.move(
+        record, lambda ledger: Move(search(ledger), "elsewhere")
+    )
 
 
 def on_leaf(id: str, leaf: int) -> Allocation:
@@ -422,15 +426,18 @@ def test_what_was_found_is_kept_when_something_else_changes(rivals, kind):
 
     def search(ledger: Ledger) -> Allocation:
         calls.append(ELSEWHERE in ledger.failed_links)
-        other.set_link_state("f", ELSEWHERE, LinkState.FAILED)
+        other.components.set_link_state("f", ELSEWHERE, LinkState.FAILED)
         return on_leaf("a", 0)
 
     decide(search)
     assert calls == [False]
-    assert ELSEWHERE in store.ledger("f")[0].failed_links
-    assert store.allocation("a").placed == on_leaf("a", 0)
+    assert ELSEWHERE in store.fabrics.ledger("f")[0].failed_links
+    assert store.allocations.get("a").placed == on_leaf("a", 0)
     for seen in rivals:
-        assert seen.ledger("f")[0].state() == SqlStore(store._engine).ledger("f")[0].state()
+        assert (
+            seen.fabrics.ledger("f")[0].state()
+            == SqlStore(store._engine).fabrics.ledger("f")[0].state()
+        )
 
 
 @KINDS
@@ -443,12 +450,12 @@ def test_what_was_found_is_searched_anew_when_it_is_no_longer_free(rivals, kind)
         calls.append(len(ledger.failed_hosts))
         leaf = len(calls)
         if leaf < ENOUGH:
-            other.set_host_state("f", 4 * leaf, HostState.FAILED)
+            other.components.set_host_state("f", 4 * leaf, HostState.FAILED)
         return on_leaf("a", leaf)
 
     decide(search)
     assert calls == list(range(ENOUGH))
-    assert store.allocation("a").placed == on_leaf("a", ENOUGH)
+    assert store.allocations.get("a").placed == on_leaf("a", ENOUGH)
 
 
 def test_what_was_found_is_searched_anew_after_another_claim(rivals):
@@ -461,10 +468,10 @@ def test_what_was_found_is_searched_anew_after_another_claim(rivals):
         calls.append(len(ledger.allocations))
         if len(calls) <= LOSSES + 1:
             rival = f"other-{len(calls)}"
-            other.admit(new(rival, 1), lambda _: on_leaf(rival, len(calls)))
+            other.admissions.admit(new(rival, 1), lambda _: on_leaf(rival, len(calls)))
         return on_leaf("a", 0)
 
-    store.admit(new("a", 1), search)
+    store.admissions.admit(new("a", 1), search)
     assert calls == list(range(LOSSES + 2))
 
 
@@ -477,11 +484,13 @@ def test_a_key_that_was_answered_meanwhile_is_answered_first(rivals, queued):
         calls.append(1)
         first = new("first", idempotency_key="key", wait=queued)
         full = NoFit(Refusal.TOO_FEW_HOSTS, "full")
-        other.admit(first, lambda ledger: Wait(full) if queued else placed("first", ledger))
+        other.admissions.admit(
+            first, lambda ledger: Wait(full) if queued else placed("first", ledger)
+        )
         return placed("again", ledger)
 
     again = new("again", name="first", idempotency_key="key", wait=queued)
-    assert store.admit(again, search).id == "first"
+    assert store.admissions.admit(again, search).id == "first"
     assert len(calls) == 1
 
 

@@ -61,15 +61,15 @@ def token(printed: str) -> str:
 
 def free_cable(store, inventory: Inventory):
     """A leaf cable whose link is not allocated."""
-    owned = store.ledger("fabric")[0].owners_of_links()
-    known = store.fabric("fabric").inventory.cable_of_link
+    owned = store.fabrics.ledger("fabric")[0].owners_of_links()
+    known = store.fabrics.get("fabric").inventory.cable_of_link
     return next(c for x, c in known.items() if isinstance(x, LeafLink) and x not in owned)
 
 
 def test_a_reviewed_re_import_is_applied_and_verified(run, site):
     tenants(run.store(), "fabric", 3, 6)
-    run.store().set_host_state("fabric", 28, HostState.DRAINED)
-    before = {record.id: record.placed for record in run.store().allocations()}
+    run.store().components.set_host_state("fabric", 28, HostState.DRAINED)
+    before = {record.id: record.placed for record in run.store().allocations.page()}
     recabling.add_leaves(site)
     recabling.rename_a_switch(site)
     file = dump(run, site.inventory)
@@ -77,13 +77,13 @@ def test_a_reviewed_re_import_is_applied_and_verified(run, site):
     assert "host added: new" in review
     assert "switch added: " in review
     assert "allocation t0: unaffected" in review
-    assert run.store().fabric("fabric").generation == 4
+    assert run.store().fabrics.get("fabric").generation == 4
     done = run("fabric", "reimport", file, *MANAGERS, "--apply", token(review))
     assert done.endswith("fabric: recorded as generation 5\n")
     assert "2 allocations, no violations" in run("fabric", "verify")
-    fabric, (ledger, _) = run.store().fabric("fabric"), run.store().ledger("fabric")
+    fabric, (ledger, _) = run.store().fabrics.get("fabric"), run.store().fabrics.ledger("fabric")
     assert [fabric.inventory.host_names[h] for h in ledger.drained_hosts] == ["node28"]
-    assert {record.id: record.placed.size for record in run.store().allocations()} == {
+    assert {record.id: record.placed.size for record in run.store().allocations.page()} == {
         id: placed.size for id, placed in before.items()
     }
     assert "nothing changed" in run("fabric", "reimport", file, *MANAGERS)
@@ -91,8 +91,8 @@ def test_a_reviewed_re_import_is_applied_and_verified(run, site):
 
 def test_a_re_import_with_a_loss_is_refused_and_changes_nothing(run, site):
     tenants(run.store(), "fabric", 6)
-    kept = run.store().fabric("fabric")
-    link = next(iter(run.store().ledger("fabric")[0].owners_of_links()))
+    kept = run.store().fabrics.get("fabric")
+    link = next(iter(run.store().fabrics.ledger("fabric")[0].owners_of_links()))
     cable = kept.inventory.cable_of_link[link]
     site.change(tuple(c for c in site.inventory.cables if c.lower != cable.lower))
     file = dump(run, site.inventory)
@@ -101,7 +101,7 @@ def test_a_re_import_with_a_loss_is_refused_and_changes_nothing(run, site):
     assert "--apply" not in refused
     forced = run("fabric", "reimport", file, *MANAGERS, "--apply", "2-0000", rc=1)
     assert "refused: takes link" in forced
-    assert run.store().fabric("fabric") == kept
+    assert run.store().fabrics.get("fabric") == kept
 
 
 def test_a_token_is_valid_only_for_the_reviewed_file_and_generation(run, site):
@@ -118,7 +118,7 @@ def test_a_token_is_valid_only_for_the_reviewed_file_and_generation(run, site):
         "fabric", "reimport", dump(run, site.inventory), *MANAGERS, "--apply", fresh, rc=1
     )
     assert "FILE or its options differ" in changed
-    assert run.store().fabric("fabric").generation == 2
+    assert run.store().fabrics.get("fabric").generation == 2
 
 
 def test_files_that_cannot_be_read_or_are_of_another_fabric_are_refused(run):
@@ -147,19 +147,19 @@ def test_a_cable_is_moved_under_the_real_opensm(tmp_path, capsys, site):
             log_file=sim.directory / "osm.log",
             cache_directory=sim.directory,
         )
-        LocalSubnetManager(files).publish(store.routed("fabric"))
+        LocalSubnetManager(files).publish(store.fabrics.routed("fabric"))
         manager = LocalSubnetManager(files, opensm, patience=300)
         with pytest.raises(Exception, match="does not run"):
-            manager.publish(store.routed("fabric"))
+            manager.publish(store.fabrics.routed("fabric"))
         start = ("-f", "osm.log", "-s", "0", "-D", "0x43", "--dump_files_dir", ".")
         process = sim.start("opensm", "-F", str(files / "fabric/current/opensm.conf"), *start)
         (sim.directory / "opensm.pid").write_text(f"{process.pid}\n")
-        manager.publish(store.routed("fabric"))
+        manager.publish(store.fabrics.routed("fabric"))
         applied = manager.applied("fabric")
-        assert applied.generation == store.fabric("fabric").routes_generation, applied.problem
+        assert applied.generation == store.fabrics.get("fabric").routes_generation, applied.problem
 
-        old = free_cable(store, store.fabric("fabric").inventory)
-        spare = _spare(store.fabric("fabric").inventory, old.upper.guid)
+        old = free_cable(store, store.fabrics.get("fabric").inventory)
+        spare = _spare(store.fabrics.get("fabric").inventory, old.upper.guid)
         sim.console(f'Unlink "{_node(old.lower)}"[{old.lower.port}]')
         sim.console(
             f'Link "{_node(old.lower)}"[{old.lower.port}] "{_node(old.upper)}"[{spare.port}]'
@@ -169,12 +169,14 @@ def test_a_cable_is_moved_under_the_real_opensm(tmp_path, capsys, site):
         assert review.count("  cable moved: ") == 1, review
         assert "allocation t1: unaffected" in review
         run("fabric", "reimport", file, *MANAGERS, "--apply", token(review))
-        manager.publish(store.routed("fabric"))
+        manager.publish(store.fabrics.routed("fabric"))
         applied = manager.applied("fabric")
-        assert applied.generation == store.fabric("fabric").routes_generation, applied.problem
+        assert applied.generation == store.fabrics.get("fabric").routes_generation, applied.problem
         tables = run.path / "lfts.txt"
         tables.write_text(sim.read(*_dump_command(sim)))
-    sm = next(e.guid for e in store.fabric("fabric").inventory.endpoints if e.name.startswith("sm"))
+    sm = next(
+        e.guid for e in store.fabrics.get("fabric").inventory.endpoints if e.name.startswith("sm")
+    )
     printed = run("fabric", "verify", "--lfts", tables, "--subnet-manager", hex(sm))
     assert "2 allocations, no violations" in printed
     assert "walks inside tenants" in printed

@@ -105,7 +105,7 @@ class Site:
         self.topology, self.inventory = topology, inventory_of(topology)
         self.engine = connect(f"sqlite:///{path}")
         self.store = SqlStore(self.engine)
-        self.store.add_fabric("f", topology, self.inventory)
+        self.store.fabrics.add("f", topology, self.inventory)
         self.switches = Judged(self)
         self.compute = Watched(self.switches.routed_hosts)
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
@@ -163,7 +163,7 @@ class Site:
                 raise Killed(step)
 
     def records(self) -> list[AllocationRecord]:
-        return [r for r in self.store.allocations() if r.state is not State.RELEASED]
+        return [r for r in self.store.allocations.page() if r.state is not State.RELEASED]
 
     def chosen(self, choice: int) -> AllocationRecord | None:
         records = self.records()
@@ -187,15 +187,17 @@ class Site:
         elif what == "fail link":
             tree = self.topology.tree
             link = tree.link_at(choice % (tree.leaf_links + tree.spine_links))
-            self.store.set_link_state("f", link, LinkState.FAILED)
+            self.store.components.set_link_state("f", link, LinkState.FAILED)
         elif what == "fail host":
-            self.store.set_host_state("f", choice % self.topology.hosts, HostState.FAILED)
+            self.store.components.set_host_state(
+                "f", choice % self.topology.hosts, HostState.FAILED
+            )
         elif what == "mend":
-            ledger, _ = self.store.ledger("f")
+            ledger, _ = self.store.fabrics.ledger("f")
             for link in sorted(ledger.failed_links, key=self.topology.tree.link_id):
-                self.store.set_link_state("f", link, LinkState.UP)
+                self.store.components.set_link_state("f", link, LinkState.UP)
             for host in sorted(ledger.failed_hosts | ledger.drained_hosts):
-                self.store.set_host_state("f", host, HostState.UP)
+                self.store.components.set_host_state("f", host, HostState.UP)
         elif what == "serve":
             self.serve(choice)
         elif what == "move":
@@ -271,12 +273,12 @@ class Site:
 
     def cut_off(self, choice: int | None = None) -> None:
         """Fail the free links of a leaf or L2 switch, or all: nothing joins later placements."""
-        ledger, _ = self.store.ledger("f")
+        ledger, _ = self.store.fabrics.ledger("f")
         tree, owned = self.topology.tree, ledger.owners_of_links()
         for link in map(tree.link_at, range(tree.leaf_links + tree.spine_links)):
             at = link[0] * 3 + link[1]
             if link not in owned and choice in (None, at):
-                self.store.set_link_state("f", link, LinkState.FAILED)
+                self.store.components.set_link_state("f", link, LinkState.FAILED)
 
     def serve(self, choice: int) -> None:
         """Boot or delete a server, where Nova would let its project."""
@@ -529,16 +531,16 @@ def ended(site: Site, id: str, hosts: int) -> None:
         assert list(site.compute.servers.values()) == ["blue"]
         assert site.compute.moving == {}
         assert site.compute.halted == set(), "it runs again"
-        placed = site.store.allocation(id).placed
+        placed = site.store.allocations.get(id).placed
         assert placed is not None
         names = {site.inventory.host_names[host] for host in placed.hosts(site.topology)}
         assert site.compute.servers.keys() <= names
-        assert site.store.allocation(id).change is None
+        assert site.store.allocations.get(id).change is None
     site.end()
-    record = site.store.allocation(id)
+    record = site.store.allocations.get(id)
     assert record.placed is not None
     assert record.placed.requested == record.hosts == hosts
-    free = site.store.ledger("f")[0].free_host_count
+    free = site.store.fabrics.ledger("f")[0].free_host_count
     assert free == site.topology.hosts - 4 - record.placed.size
 
 
@@ -560,7 +562,7 @@ def test_a_worker_that_dies_at_any_step_ends_in_the_new_placement(change, empty_
                 site.store._transactions.at = lambda step: None
                 seen.update(steps)
                 site.check()
-                over = site.store.allocation(id).change is None
+                over = site.store.allocations.get(id).change is None
                 hosts = CHANGES[change][1]
                 if called_off and not over:
                     old = ResizeRequest(hosts=CHANGES[change][0])

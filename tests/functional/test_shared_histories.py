@@ -87,7 +87,7 @@ class Site:
         self.numbers = iter(range(1000))
         self.compute, self.switches = FakeCompute(), FakeSubnetManager()
         self.begin()
-        self.store.add_fabric("f", topology, self.inventory)
+        self.store.fabrics.add("f", topology, self.inventory)
         self.set_aside(2)
 
     def begin(self) -> None:
@@ -185,10 +185,10 @@ class Site:
             self.allocations.release(OPERATOR, live[choice % len(live)].id)
 
     def drain(self, choice: int) -> None:
-        self.store.set_host_state("f", choice % self.topology.hosts, HostState.DRAINED)
+        self.store.components.set_host_state("f", choice % self.topology.hosts, HostState.DRAINED)
 
     def mend(self, choice: int) -> None:
-        self.store.set_host_state("f", choice % self.topology.hosts, HostState.UP)
+        self.store.components.set_host_state("f", choice % self.topology.hosts, HostState.UP)
 
     def serve(self, choice: int) -> None:
         self.queue.serve("f")
@@ -206,10 +206,10 @@ class Site:
     # -- judging ----------------------------------------------------------------
 
     def live(self) -> list[AllocationRecord]:
-        return list(every_allocation(self.store, states=set(State) - {State.RELEASED}))
+        return list(every_allocation(self.store.allocations, states=set(State) - {State.RELEASED}))
 
     def judge(self) -> None:
-        ledger, _ = self.store.ledger("f")
+        ledger, _ = self.store.fabrics.ledger("f")
         held, sharers = list(ledger.everybody()), list(ledger.sharers())
         routed = forwarding_tables(self.topology, self.inventory, held)
         tables = physical_tables(routed.rows, routed.index)
@@ -233,7 +233,7 @@ class Site:
                     self.allocations.release(OPERATOR, record.id)
             self.converge(0)
         assert self.live() == []
-        ledger, _ = self.store.ledger("f")
+        ledger, _ = self.store.fabrics.ledger("f")
         assert not [*ledger.everybody(), *ledger.sharers()]
         with self.engine.connect() as connection:
             for table in (models.SlotClaim, models.LinkLoad, models.SharedHost, models.SharedLink):

@@ -205,7 +205,7 @@ def rounds(parts: Parts, done: Callable[[], bool], what: str) -> None:
 
 
 def record(parts: Parts, name: str) -> AllocationRecord | None:
-    everything = parts.store.allocations()
+    everything = parts.store.allocations.page()
     found = [r for r in everything if r.name == name and r.state is not State.RELEASED]
     assert len(found) <= 1, f"{name} was allocated twice"
     return found[0] if found else None
@@ -226,7 +226,7 @@ def set_up(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """A fabric whose hosts are pooled, hosts that are shared, and a neighbour there."""
     parts.upgrade_database()
     made = generate(Description(xgft="2;2,4;1,2"))
-    parts.store.add_fabric("f", made.topology, made.inventory)
+    parts.store.fabrics.add("f", made.topology, made.inventory)
     rounds(parts, lambda: True, "hosts are pooled")
     for asked in (PART, NEIGHBOUR):
         ask(parts, asked)
@@ -313,11 +313,11 @@ class Seen:
     @classmethod
     def of(cls, site: CloudSite) -> Seen:
         parts = site.parts()
-        hosts = parts.store.fabric("f").inventory.host_names
+        hosts = parts.store.fabrics.get("f").inventory.host_names
         held: dict[str, dict[str, int]] = {}
         placed: dict[str, dict[str, int]] = {}
         states, names = {}, {}
-        for found in parts.store.allocations():
+        for found in parts.store.allocations.page():
             states[found.name] = f"{found.state.value}{' and changing' * bool(found.change)}"
             for places, place in ((held, found.held), (placed, found.placed)):
                 if place is not None and place.slots is not None:

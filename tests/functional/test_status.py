@@ -68,7 +68,7 @@ def hosts(check):
     conf = cfg.ConfigOpts()
     register_opts(conf)
     conf([f"--config-file={check._config}"], project="laas")
-    fabric = Parts(conf).store.fabric("main")
+    fabric = Parts(conf).store.fabrics.get("main")
     return [name for name in fabric.inventory.host_names if name]
 
 
@@ -184,7 +184,9 @@ def test_records_that_do_not_agree(ready):
 def test_an_allocation_in_error(ready):
     store = ready.store()
     tenants(store, "main", 4)
-    store.transition(store.allocation("t0"), State.ERROR, "parked", error="no idea")
+    store.allocations.transition(
+        store.allocations.get("t0"), State.ERROR, "parked", error="no idea"
+    )
     found = ready.findings(rc=1)[ALLOCATIONS]
     assert found == (
         1,
@@ -207,7 +209,7 @@ def test_tenants_whose_entries_another_release_would_change_are_named(ready):
     """The published entries differ for the same placement, as after a change of routing."""
     store = ready.store()
     tenants(store, "main", 20)
-    LocalSubnetManager(ready.path / "opensm").publish(store.routed("main"))
+    LocalSubnetManager(ready.path / "opensm").publish(store.fabrics.routed("main"))
     assert ready.findings()[ROUTES] == (0, None)
     manifest = ready.path / "opensm" / "main" / "current" / fileset.MANIFEST
     document = json.loads(manifest.read_text())

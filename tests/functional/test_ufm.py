@@ -651,7 +651,9 @@ def test_a_tenant_of_a_link_that_ufm_shows_down_gets_another_one(tmp_path):
 
             def failed():
                 service.parts.fabric_leases.run_once()
-                return parse_link(link) in service.parts.store.ledger("main")[0].failed_links
+                return (
+                    parse_link(link) in service.parts.store.fabrics.ledger("main")[0].failed_links
+                )
 
             fabric.down.add((cable.upper.guid, cable.upper.port))
             eventually(lambda: links() and link not in links(), "the link stays the tenant's", 60)

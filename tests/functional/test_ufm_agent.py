@@ -204,7 +204,7 @@ def test_an_allocation_is_active_when_ufm_and_the_agent_have_it(ufm, tmp_path, e
         active = site.settle(id, "active")
         assert (active["configs_synced"], active["confirmed_by"]) == (True, "ufm")
         home = tmp_path / "machine" / "main"
-        routed = site.parts.store.routed("main")
+        routed = site.parts.store.fabrics.routed("main")
         if enforcement == "chains":
             verdict = judged(routed, chains_in(home))
             assert (verdict.violations, verdict.engines) == ([], {id: "ftree"})

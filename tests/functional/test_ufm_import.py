@@ -70,7 +70,7 @@ def test_the_command_records_it(tmp_path, capsys):
         given = ["--config-file", str(tmp_path / "laas.conf"), "fabric", "import", "ufm:"]
         assert main(given) == 0
     assert "recorded as main" in capsys.readouterr().out
-    assert service.store.fabric("main").inventory == parse_fabric(text, "fabric").inventory
+    assert service.store.fabrics.get("main").inventory == parse_fabric(text, "fabric").inventory
 
 
 def test_an_answer_of_another_form_is_refused(tmp_path, monkeypatch):

@@ -45,7 +45,7 @@ class Site:
         self.store, self.directory = store, directory
         imported = parse_fabric(TEXT, "dump")
         self.inventory = imported.inventory
-        store.add_fabric("f", imported.topology, imported.inventory)
+        store.fabrics.add("f", imported.topology, imported.inventory)
         self.now = 1_800_000_000.0
         self.restart(**rules)
 
@@ -60,7 +60,9 @@ class Site:
 
     def round(self, seconds=STEP):
         self.now += seconds
-        return self.observer.observe(self.store.fabric("f"), lambda fabric, guids: frozenset(guids))
+        return self.observer.observe(
+            self.store.fabrics.get("f"), lambda fabric, guids: frozenset(guids)
+        )
 
     def rounds(self, number, seconds=STEP):
         for _ in range(number):
@@ -76,11 +78,11 @@ class Site:
 
     @property
     def failed(self):
-        return set(self.store.ledger("f")[0].failed_links)
+        return set(self.store.fabrics.ledger("f")[0].failed_links)
 
     @property
     def memory(self):
-        return self.store.observation("f").memory
+        return self.store.faults.observation("f").memory
 
     def settle(self):
         self.ufm.finish_jobs()

@@ -193,13 +193,13 @@ def check(engine):
         names = set(sa.inspect(connection).get_table_names())
     assert names == {*models.Base.metadata.tables, "alembic_version"}
     store = SqlStore(engine)
-    states = [(one.id, one.state, one.version) for one in store.allocations()]
+    states = [(one.id, one.state, one.version) for one in store.allocations.page()]
     assert states == [
         ("gone", State.RELEASED, 3),
         ("a", State.ACTIVE, 3),
         ("b", State.ALLOCATING, 3),
     ]
-    fabric, generation = store.ledger("f")
+    fabric, generation = store.fabrics.ledger("f")
     assert generation == 4
     assert fabric.topology == Topology(Xgft((4, 2, 2), (1, 4, 4)))
     assert {*fabric.allocations} == {"a", "b"}
@@ -212,9 +212,9 @@ def check(engine):
             query = sa.select(model.allocation, getattr(model, what), model.scope, model.parent)
             found = {tuple(row) for row in connection.execute(query)}
             assert found == {(id, n, "", None) for id in wanted for n in wanted[id]}
-    assert [e.reason for e in store.allocation("a").history] == ["then", "then"]
-    released = store.transition(store.allocation("a"), State.RELEASING, "asked")
-    store.free(store.hand_back(released), "gone")
+    assert [e.reason for e in store.allocations.get("a").history] == ["then", "then"]
+    released = store.allocations.transition(store.allocations.get("a"), State.RELEASING, "asked")
+    store.allocations.free(store.allocations.hand_back(released), "gone")
 
 
 def test_rows_of_the_first_release_come_through_every_migration(first):
@@ -345,7 +345,7 @@ def test_a_process_of_the_release_before_goes_on_with_the_tables(url):
     store.check()
     schema.upgrade(store._engine)
     store.check()
-    assert store.fabrics() == []
+    assert store.fabrics.all() == []
     with store._engine.connect() as connection:
         assert schema.current(connection) == "b001"
         store._engine.dispose()

@@ -43,14 +43,14 @@ def fabric(tmp_path, capsys):
 
 
 def ports_of(store, name):
-    inventory = store.fabric("fabric").inventory
+    inventory = store.fabrics.get("fabric").inventory
     number = inventory.host_numbers[name]
     return [inventory.endpoint_of_port[number, rail].guid for rail in (0, 1)]
 
 
 def published(fabric, **settings):
     """The partition file that the service publishes for the recorded state."""
-    routed = fabric.store().routed("fabric")
+    routed = fabric.store().fabrics.routed("fabric")
     chosen = render.Settings(str(fabric.path / "sets" / "fabric" / "current"), **settings)
     made = publish.publish_set(subnet_configuration(routed), chosen, fabric.path / "sets")
     return made.directory / "partitions.conf"
@@ -58,34 +58,34 @@ def published(fabric, **settings):
 
 def test_a_rule_a_file_and_a_snapshot_give_the_same(fabric, tmp_path):
     store = fabric.store()
-    before = store.fabric("fabric").routes_generation
+    before = store.fabrics.get("fabric").routes_generation
     said = fabric("host", "virtual-ports", "node0[01]", "--rule", "0x100000000:3")
     assert said == "fabric: 12 virtual ports of 4 ports recorded\n"
-    recorded = store.virtual_ports("fabric")
+    recorded = store.components.virtual_ports("fabric")
     assert len(recorded) == 4
     for port in ports_of(store, "node00"):
         assert recorded[port] == tuple(port + 0x100000000 * number for number in (1, 2, 3))
-    assert store.fabric("fabric").routes_generation == before + 1  # the subnet manager is told
+    assert store.fabrics.get("fabric").routes_generation == before + 1  # the subnet manager is told
     fabric("host", "virtual-ports", "node0[01]", "--rule", "0x100000000:3")
-    assert store.fabric("fabric").routes_generation == before + 1
+    assert store.fabrics.get("fabric").routes_generation == before + 1
     snapshot = tmp_path / "snapshot.json"
     fabric("fabric", "export", "fabric", "--output", snapshot)
     listed = tmp_path / "ports"
     lines = [" ".join(map(hex, (port, *guids))) for port, guids in recorded.items()]
     listed.write_text("# port, virtual ports\n\n" + "\n".join(lines) + "  # the last\n")
     fabric("host", "virtual-ports", "*", "--none")
-    assert store.virtual_ports("fabric") == {}
+    assert store.components.virtual_ports("fabric") == {}
     fabric("host", "virtual-ports", "--file", listed)
-    assert store.virtual_ports("fabric") == recorded
+    assert store.components.virtual_ports("fabric") == recorded
     snapshot.write_text(elsewhere(snapshot.read_text()))
     fabric("fabric", "import", snapshot, "--id", "copy")
-    assert len(store.virtual_ports("copy")) == len(recorded)
+    assert len(store.components.virtual_ports("copy")) == len(recorded)
 
 
 def test_a_guid_names_one_port(fabric, tmp_path):
     store = fabric.store()
     first, second = ports_of(store, "node00")
-    store.set_virtual_ports("fabric", {first: [0x1B]})
+    store.components.set_virtual_ports("fabric", {first: [0x1B]})
     for ports, error, words in (
         ({second: [0x1B]}, Conflict, "0x000000000000001b belongs to port"),
         ({first: [0x2B], second: [0x2B]}, Conflict, "0x000000000000002b belongs to port"),
@@ -94,9 +94,9 @@ def test_a_guid_names_one_port(fabric, tmp_path):
         ({second: [0x3B, 0x3B]}, InvalidInput, "each GUID once"),
     ):
         with pytest.raises(error, match=words):
-            store.set_virtual_ports("fabric", ports)
-    store.set_virtual_ports("fabric", {first: [], second: [0x1B]})  # it moves
-    assert store.virtual_ports("fabric") == {second: (0x1B,)}
+            store.components.set_virtual_ports("fabric", ports)
+    store.components.set_virtual_ports("fabric", {first: [], second: [0x1B]})  # it moves
+    assert store.components.virtual_ports("fabric") == {second: (0x1B,)}
     listed = tmp_path / "ports"
     for text, words in (
         ("0x1 x", "a line has GUIDs"),
@@ -105,7 +105,7 @@ def test_a_guid_names_one_port(fabric, tmp_path):
     ):
         listed.write_text(text)
         assert words in fabric("host", "virtual-ports", "--file", listed, rc=1)
-    assert store.virtual_ports("fabric") == {second: (0x1B,)}
+    assert store.components.virtual_ports("fabric") == {second: (0x1B,)}
 
 
 NO_GUIDS = {
@@ -124,7 +124,7 @@ NO_GUIDS = {
 def test_what_is_no_guid_is_no_virtual_port(fabric, tmp_path, guid):
     store = fabric.store()
     first, second = ports_of(store, "node00")
-    store.set_virtual_ports("fabric", {first: [0x1B]})
+    store.components.set_virtual_ports("fabric", {first: [0x1B]})
     listed, snapshot = tmp_path / "ports", tmp_path / "snapshot.json"
     listed.write_text(f"{second:#018x} {guid}\n")
     said = fabric("host", "virtual-ports", "--file", listed, rc=1)
@@ -135,8 +135,8 @@ def test_what_is_no_guid_is_no_virtual_port(fabric, tmp_path, guid):
     said = fabric("fabric", "import", snapshot, "--id", "copy", rc=1)
     assert f"virtual_guids: '{guid}'" in said
     assert NO_GUIDS[guid] in said
-    assert store.fabric_ids() == ["fabric"]
-    assert store.virtual_ports("fabric") == {first: (0x1B,)}
+    assert store.fabrics.ids() == ["fabric"]
+    assert store.components.virtual_ports("fabric") == {first: (0x1B,)}
 
 
 def test_partitions_list_virtual_ports_only_where_the_option_says_so(fabric, tmp_path):
@@ -201,13 +201,13 @@ def shown(guid, *keys):
 
 
 def test_verify_says_of_how_many_virtual_ports_it_has_read_the_keys(fabric, tmp_path):
-    (first, *others) = fabric.store().routed("fabric").tenants
-    inventory = fabric.store().fabric("fabric").inventory
-    host = first.allocation.hosts(fabric.store().fabric("fabric").topology)[0]
+    (first, *others) = fabric.store().fabrics.routed("fabric").tenants
+    inventory = fabric.store().fabrics.get("fabric").inventory
+    host = first.allocation.hosts(fabric.store().fabrics.get("fabric").topology)[0]
     port, own = inventory.endpoint_of_port[host, 1].guid, 0x8000 | first.key(1)
     assert "virtual ports" not in fabric("fabric", "verify")
     fabric("host", "virtual-ports", "*", "--rule", "0x100000000:2")
-    recorded = sum(map(len, fabric.store().virtual_ports("fabric").values()))
+    recorded = sum(map(len, fabric.store().components.virtual_ports("fabric").values()))
     told = f"of {recorded} recorded virtual ports the own keys of"
     assert f"{told} none were read" in fabric("fabric", "verify")
     path = tmp_path / "functions"

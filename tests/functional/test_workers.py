@@ -51,7 +51,7 @@ class Site:
         self.parts = Parts(conf)
         self.parts.upgrade_database()
         made = generate(Description(xgft="2;4,4;1,4"))
-        self.parts.store.add_fabric("main", made.topology, made.inventory)
+        self.parts.store.fabrics.add("main", made.topology, made.inventory)
         self.allocations = self.parts.use_cases(wake=lambda: None).allocations
         self.workers = {}
         self.started = 0
@@ -75,14 +75,14 @@ class Site:
 
     def holder(self):
         """The process id of the worker that holds the fabric's lease; None if there is none."""
-        name = self.parts.store.holding("main").worker
+        name = self.parts.store.observations.holding("main").worker
         return name and int(name.split("/")[2].partition("-")[0])
 
     def until(self, look, what):
         return eventually(look, lambda: f"{what}: {self.said()}")
 
     def becomes(self, state, id):
-        self.until(lambda: self.parts.store.allocation(id).state is state, f"{id} {state}")
+        self.until(lambda: self.parts.store.allocations.get(id).state is state, f"{id} {state}")
 
     def said(self):
         return "\n".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
@@ -141,10 +141,10 @@ def test_a_worker_takes_over_from_one_that_is_killed_and_one_that_stands_still(s
     assert [process.wait(PATIENCE) for process in site.workers.values()] == [0, 0], site.said()
     assert site.holder() is None, site.said()
     active = {second, third, fourth}
-    records = site.parts.store.allocations(states=[State.ACTIVE])
+    records = site.parts.store.allocations.page(states=[State.ACTIVE])
     assert {record.id for record in records} == active
     assert set(site.parts.compute.handed_over()) == active
     manifest = fileset.current(site.directory / "opensm", "main")
     assert manifest is not None
     assert set(manifest.tenants) == active
-    assert set(site.parts.store.ledger("main")[0].allocations) == active
+    assert set(site.parts.store.fabrics.ledger("main")[0].allocations) == active

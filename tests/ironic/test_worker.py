@@ -41,7 +41,7 @@ class Site:
         ironic.enroll(*self.hosts)
         self.last = configured.directory / "last-change"
         self.parts = configured.parts()
-        self.parts.store.add_fabric("f", made.topology, made.inventory)
+        self.parts.store.fabrics.add("f", made.topology, made.inventory)
 
     def allocate(self, hosts=2):
         request = AllocationRequest(name="a", hosts=hosts, project_id=self.project)
@@ -55,9 +55,9 @@ class Site:
 
         def look():
             self.converge()
-            return self.parts.store.allocation(id).state is state
+            return self.parts.store.allocations.get(id).state is state
 
-        eventually(look, lambda: str(self.parts.store.allocation(id)))
+        eventually(look, lambda: str(self.parts.store.allocations.get(id)))
 
     def active(self, hosts=2):
         record = self.allocate(hosts)
@@ -66,7 +66,7 @@ class Site:
         return record.id
 
     def mine(self, id):
-        fabric, record = self.parts.store.fabric("f"), self.parts.store.allocation(id)
+        fabric, record = self.parts.store.fabrics.get("f"), self.parts.store.allocations.get(id)
         assert record.placed is not None
         names = fabric.inventory.host_names
         return sorted(names[host] for host in record.placed.hosts(fabric.topology))
@@ -205,7 +205,7 @@ def test_a_node_in_maintenance_is_withheld_with_its_reason(site):
     host = site.hosts[0]
     site.ironic.admin.put(f"/v1/nodes/{host}/maintenance", json={"reason": "bad DIMM"})
     site.converge()
-    withheld = site.parts.store.host_memory("f").withheld()
+    withheld = site.parts.store.compute_hosts.memory("f").withheld()
     assert {name: why for name, (_, why) in withheld.items()} == {
         host: "not free in Ironic: in maintenance: bad DIMM"
     }
@@ -217,7 +217,7 @@ def test_a_node_in_maintenance_is_withheld_with_its_reason(site):
     assert host not in site.mine(site.active(hosts=2))
     site.ironic.admin.delete(f"/v1/nodes/{host}/maintenance")
     site.converge()
-    assert site.parts.store.host_memory("f").withheld() == {}
+    assert site.parts.store.compute_hosts.memory("f").withheld() == {}
 
 
 def test_the_upgrade_check_looks_at_nodes(site, keystone, capsys):

@@ -327,7 +327,7 @@ def test_an_allocation_for_a_project_that_does_not_exist_is_refused(made, keysto
     parts = made()
     parts.upgrade_database()
     tree = generate(Description(xgft="2;3,2;1,3"))
-    parts.store.add_fabric("f", tree.topology, tree.inventory)
+    parts.store.fabrics.add("f", tree.topology, tree.inventory)
     allocations = parts.use_cases(wake=lambda: None).allocations
     caller = Caller("ops", "operator", admin=True, request_id="request")
     asked = AllocationRequest(name="x", hosts=1, project_id="0" * 32)

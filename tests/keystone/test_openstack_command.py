@@ -34,7 +34,7 @@ def configuration(directory, port, **sections):
     database = f"sqlite:///{directory}/laas.db"
     engine = connect(database)
     schema.upgrade(engine)
-    SqlStore(engine).add_fabric("main", TOPOLOGY, inventory(TOPOLOGY))
+    SqlStore(engine).fabrics.add("main", TOPOLOGY, inventory(TOPOLOGY))
     engine.dispose()
     levels = ",".join(f"{name}=DEBUG" for name in LOUD.split())
     given = {

@@ -210,7 +210,7 @@ class Site:
         self.configure()
         with self._parts() as parts:
             parts.upgrade_database()
-            parts.store.add_fabric("f", FABRIC.topology, FABRIC.inventory)
+            parts.store.fabrics.add("f", FABRIC.topology, FABRIC.inventory)
 
     @contextmanager
     def _parts(self) -> Iterator[Parts]:
@@ -232,7 +232,7 @@ class Site:
             for number in range(1, tree.m[1] * tree.m[2]):
                 up = tree.w[1] - 1 if number == leaf else 0
                 link = LeafLink(*divmod(number, tree.m[1]), up)
-                parts.store.set_link_state("f", link, LinkState.FAILED)
+                parts.store.components.set_link_state("f", link, LinkState.FAILED)
 
     def keep(self, name: str) -> None:
         """Save the present state under a name; no process of the service may run meanwhile."""

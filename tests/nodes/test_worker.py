@@ -200,7 +200,7 @@ def service(nova, tmp_path):
     parts.compute = nova.node_compute()
     parts.upgrade_database()
     made = generate(Description(xgft="2;3,2;1,3"))
-    parts.store.add_fabric("f", made.topology, replace(made.inventory, host_names=tuple(HOSTS)))
+    parts.store.fabrics.add("f", made.topology, replace(made.inventory, host_names=tuple(HOSTS)))
     running = Site(parts)
     running.rounds(lambda: parts.compute.observed().pooled == {*HOSTS}, "the pool is complete")
     return running
@@ -220,10 +220,10 @@ class Site(Service):
         assert isinstance(answer, AllocationRecord), answer
 
     def change(self, record):
-        return self.store.allocation(record.id).change
+        return self.store.allocations.get(record.id).change
 
     def violations(self, record):
-        placed, fabric = self.store.allocation(record.id).placed, self.store.fabric("f")
+        placed, fabric = self.store.allocations.get(record.id).placed, self.store.fabrics.get("f")
         return violations(fabric.topology, [placed], Random(0), permutations=10)
 
 

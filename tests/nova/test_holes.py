@@ -105,7 +105,7 @@ def wired(directory, *config_files, names=HOSTS):
     parts.upgrade_database()
     made = generate(Description(xgft="2;3,2;1,3"))
     inventory = replace(made.inventory, host_names=tuple(names))
-    parts.store.add_fabric("f", made.topology, inventory)
+    parts.store.fabrics.add("f", made.topology, inventory)
     return parts
 
 
@@ -790,8 +790,8 @@ class TestGhost:
         ours.nova.filter_with(cloud.OURS)
         service.rounds(lambda: closed() == {host}, "its host is closed")
         ghost = f"{host} runs {ours.server_of(BLUE).id} of project {BLUE}"
-        assert ghost in parts.store.allocation(record.id).history[-1].reason
-        assert parts.store.drift("f")[Drift.STRANGERS] == 1
+        assert ghost in parts.store.allocations.get(record.id).history[-1].reason
+        assert parts.store.observations.drift("f")[Drift.STRANGERS] == 1
         ours.nova.scheduler_knows()
         assert host not in ours.boot(RED, times=3)
         assert ours.server_of(BLUE).status == "ACTIVE", "nobody stops it by default"
@@ -952,19 +952,19 @@ class Service:
         self._allocations.release(caller, record.id, force=force)
 
     def state(self, record):
-        return self.store.allocation(record.id).state
+        return self.store.allocations.get(record.id).state
 
     def error(self, record):
-        return self.store.allocation(record.id).error
+        return self.store.allocations.get(record.id).error
 
     def hosts(self, record):
-        record, fabric = self.store.allocation(record.id), self.store.fabric("f")
+        record, fabric = self.store.allocations.get(record.id), self.store.fabrics.get("f")
         return {fabric.inventory.host_names[host] for host in record.placed.hosts(fabric.topology)}
 
     def withheld(self):
         """Why hosts get no new owner, by name."""
-        names = self.store.fabric("f").inventory.host_names
-        words = self.store.words("f").hosts
+        names = self.store.fabrics.get("f").inventory.host_names
+        words = self.store.components.words("f").hosts
         return {names[host]: said[0].evidence for host, said in words.items()}
 
 
@@ -1005,7 +1005,9 @@ class TestHostsThatRunNothing:
         parts._conf.set_override("hold_down", 1000.0, "compute")
         parts._conf.set_override("state_interval", 1000.0, "compute")
         service = Service(parts)
-        service.rounds(lambda: parts.store.host_memory("f").strange == set(), "hosts are seen")
+        service.rounds(
+            lambda: parts.store.compute_hosts.memory("f").strange == set(), "hosts are seen"
+        )
         for each in services.values():
             ours.admin.services.disable_log_reason(each.id, "memory")
         record = service.ask(RED, 2)
@@ -1049,7 +1051,7 @@ class TestHostsThatRunNothing:
 
     def test_an_outage_of_the_broker_withholds_nobody(self, ours, services, parts):
         """Every compute is down at once: that is one alarm, and no host's own fault."""
-        service, memory = Service(parts), parts.store.host_memory
+        service, memory = Service(parts), parts.store.compute_hosts.memory
         for each in services.values():
             ours.admin.services.force_down(each.id, True)
         service.rounds(lambda: memory("f").not_up == {*HOSTS}, "all are seen to be down")
@@ -1071,12 +1073,14 @@ class TestHostsThatRunNothing:
         service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
         ours.nova.scheduler_knows()
         (host,) = ours.boot(RED)
-        memory = service.store.host_memory
+        memory = service.store.compute_hosts.memory
         service.rounds(lambda: host in memory("f").servers, "the server is seen")
         ours.admin.services.force_down(services[host].id, True)
         ours.delete(RED)
         assert not ours.compute.occupants(HOSTS), "Nova and placement have forgotten it"
-        service.store.transition(service.store.allocation(record.id), State.RELEASING, "asked")
+        service.store.allocations.transition(
+            service.store.allocations.get(record.id), State.RELEASING, "asked"
+        )
         service.rounds(lambda: service.state(record) is State.RELEASED, "it is released")
         assert "quarantined: server" in " ".join(
             f"quarantined: {entry.why}" for entry in memory("f").quarantine.values()
@@ -1085,7 +1089,7 @@ class TestHostsThatRunNothing:
         service.rounds(lambda: not memory("f").not_up, "its compute is back")
         assert service.withheld().keys() == {host}
         assert isinstance(service.ask(BLUE, 6), NoFit)
-        service.store.release_quarantine("f", host)
+        service.store.compute_hosts.release_quarantine("f", host)
         assert service.withheld() == {}
 
 
@@ -1119,7 +1123,7 @@ class TestOtherNames:
         lab.nova.scheduler_knows()
         assert lab.boot(RED)[0] in mine.hosts
         assert lab.boot(BLUE) == []
-        memory = parts.store.host_memory
+        memory = parts.store.compute_hosts.memory
         service.rounds(lambda: len(memory("f").names) == 5, "other names are recorded")
         assert memory("f").names["n5.example.org"] == "n5"
         assert (memory("f").alarm, service.withheld()) == (None, {})
@@ -1135,7 +1139,7 @@ class TestOtherNames:
         lab.nova.filter_with(cloud.OURS)
         names = [f"n-{number}" for number in range(1, 7)]
         service, parts = self.service(lab, tmp_path, names)
-        memory = parts.store.host_memory
+        memory = parts.store.compute_hosts.memory
         service.rounds(lambda: memory("f").alarm, "the alarm is told")
         assert memory("f").alarm == (
             "6 of 6 hosts have been unknown in Nova since their import, so no new owner gets them; "
@@ -1332,14 +1336,14 @@ class TestQuotaOfTenInstances:
         assert refusal.reason is Refusal.QUOTA
         assert f"project {RED} may run 3 servers in Nova" in refusal.detail
         assert refusal.largest_fit == 3
-        assert not parts.store.allocations()
+        assert not parts.store.allocations.page()
         assert not ours.compute.handed_over()
         assert isinstance(
             allocations.allocate(caller, AllocationRequest(name="small", hosts=3)), AllocationRecord
         )
         while parts.fabric_leases.run_once():
             pass
-        (record,) = parts.store.allocations()
+        (record,) = parts.store.allocations.page()
         assert record.state is State.ACTIVE
         ours.nova.scheduler_knows()
         assert len(set(ours.boot(RED, times=3, flavor=FULL))) == 3

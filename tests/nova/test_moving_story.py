@@ -99,7 +99,7 @@ class Clouds:
         options.register_opts(conf)
         conf(["--config-file", str(directory / "laas.conf")], project="laas")
         self.store = Parts(conf).store
-        fabric = self.store.fabric("f")
+        fabric = self.store.fabrics.get("f")
         self.topology, self.inventory = fabric.topology, fabric.inventory
         self.wiring = Wiring(self.inventory)
         self.judge = Judge(self.topology, self.inventory)
@@ -163,7 +163,7 @@ class Clouds:
     # -- what is promised -------------------------------------------------------
 
     def records(self):
-        return [record for record in self.store.allocations(fabric="f") if record.placed]
+        return [record for record in self.store.allocations.page(fabric="f") if record.placed]
 
     def promised(self):
         """By allocation id: the placements within which packets have to arrive now."""
@@ -206,7 +206,7 @@ class Clouds:
 
     def absent(self):
         """Hosts whose switch port is down, as the service saw it."""
-        return self.store.observation("f").memory.hosts.keys()
+        return self.store.faults.observation("f").memory.hosts.keys()
 
     # -- the judges -------------------------------------------------------------
 

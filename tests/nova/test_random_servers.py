@@ -74,7 +74,7 @@ def wired(nova, directory):
     parts.compute = nova.compute()
     parts.upgrade_database()
     made = generate(Description(xgft="2;4,3;1,4"))
-    parts.store.add_fabric("f", made.topology, replace(made.inventory, host_names=tuple(MANAGED)))
+    parts.store.fabrics.add("f", made.topology, replace(made.inventory, host_names=tuple(MANAGED)))
     return parts
 
 
@@ -337,7 +337,7 @@ class RandomStory:
     def inspect(self):
         """Remove what runs on hosts in quarantine without Nova's knowledge, or leave it for now."""
         caller = Caller("admin", "operator", admin=True, request_id="request")
-        quarantine = sorted(self.parts.store.host_memory("f").quarantine)
+        quarantine = sorted(self.parts.store.compute_hosts.memory("f").quarantine)
         for host in quarantine:
             self.counts["looks at a host in quarantine"] += 1
             if host in self.down or self.rng.random() < 0.5:
@@ -396,10 +396,10 @@ class RandomStory:
         return [(r.id, r.state, r.error) for r in self.holding()], sorted(self.withheld())
 
     def holding(self):
-        return list(self.parts.store.allocations(states=HOLDING))
+        return list(self.parts.store.allocations.page(states=HOLDING))
 
     def withheld(self):
-        return set(self.parts.store.host_memory("f").withheld())
+        return set(self.parts.store.compute_hosts.memory("f").withheld())
 
     # -- the judge ----------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Place:
         self.active(name)
 
     def record(self, name):
-        return self.parts.store.allocation(self.records[name].id)
+        return self.parts.store.allocations.get(self.records[name].id)
 
     def active(self, name):
         def done():
@@ -104,7 +104,7 @@ class Place:
 
     def slots(self, name):
         record = self.record(name)
-        return slots_by_name(self.parts.store.fabric("f"), record.placed)
+        return slots_by_name(self.parts.store.fabrics.get("f"), record.placed)
 
     def servers(self, **search):
         """Hosts of the servers that Nova has, by id and project."""
@@ -327,7 +327,7 @@ def test_a_shared_host_is_emptied(shared):
     assert plan.emptied.hosts
     for name in ("sharer1", "sharer2"):
         shared.active(name)
-    names = shared.parts.store.fabric("f").inventory.host_names
+    names = shared.parts.store.fabrics.get("f").inventory.host_names
     emptied = {names[host] for host in plan.emptied.hosts}
     after = shared.servers()
     assert emptied <= {host for _, host in before.values()}

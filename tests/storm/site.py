@@ -274,11 +274,11 @@ class Site:
         engine = connect(self.url)
         schema.upgrade(engine)
         for id, (topology, inventory) in self.fabrics.items():
-            SqlStore(engine).add_fabric(id, topology, inventory)
+            SqlStore(engine).fabrics.add(id, topology, inventory)
         if self._pressed:
             wide = generate(Description(xgft=WIDE_XGFT))
             inventory = _apart(wide.inventory, evidence.WIDE)
-            SqlStore(engine).add_fabric(evidence.WIDE, wide.topology, inventory)
+            SqlStore(engine).fabrics.add(evidence.WIDE, wide.topology, inventory)
         engine.dispose()
         self._add_clock()
         if self.without == "constraint":

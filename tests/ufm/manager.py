@@ -26,8 +26,9 @@ class Record:
 
     def __init__(self, state: FabricState) -> None:
         self.state, self.seen = state, Observation()
+        self.fabrics = self.faults = self
 
-    def fabric(self, id: str) -> Any:
+    def get(self, id: str) -> Any:
         return SimpleNamespace(
             id=id,
             routes_generation=self.state.generation,

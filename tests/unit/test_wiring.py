@@ -36,7 +36,7 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
         parts.store.check()
     parts.upgrade_database()
     made = generate(Description(xgft="2;4,4;1,4"))
-    parts.store.add_fabric("f", made.topology, made.inventory)
+    parts.store.fabrics.add("f", made.topology, made.inventory)
     use_cases = parts.use_cases(wake=parts.worker.wake)
     answer = use_cases.allocations.allocate(OPERATOR, AllocationRequest(name="a", hosts=6))
     assert isinstance(answer, AllocationRecord)
@@ -54,14 +54,14 @@ def test_the_service_announces_repairs_as_workers_are_configured(conf, repair_li
     parts = Parts(conf)
     parts.upgrade_database()
     made = generate(Description(xgft="2;4,4;1,4"))
-    parts.store.add_fabric("f", made.topology, made.inventory)
+    parts.store.fabrics.add("f", made.topology, made.inventory)
     allocations = parts.use_cases(wake=parts.worker.wake).allocations
     answer = allocations.allocate(OPERATOR, AllocationRequest(name="a", hosts=6))
     assert isinstance(answer, AllocationRecord)
     parts.fabric_leases.run_once()
     assert answer.placed is not None
     link = next(answer.placed.links(made.topology))
-    parts.store.set_link_state("f", link, LinkState.FAILED)
+    parts.store.components.set_link_state("f", link, LinkState.FAILED)
     view = allocations.view(allocations.allocation(OPERATOR, answer.id))
     assert view.progress is not None
     assert view.progress.next_step == next_step

@@ -149,7 +149,7 @@ def test_a_plan_that_fails_half_way_turns_its_move_back(
     assert list(deployment.compute.servers) == [moves[1]["leaving"][0]]
     assert deployment.compute.accepts(moves[1]["leaving"][0]) == {before["project_id"]}
     assert names(client.get(first).json) == sorted(moves[0]["joining"]), "what is made stays"
-    assert deployment.store.ledger("main")[0].free_host_count == 4
+    assert deployment.store.fabrics.ledger("main")[0].free_host_count == 4
 
 
 def test_a_cancelled_plan_turns_its_move_back(client, deployment, halves, watcher, worker):

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import component_words, models
-from laas_service.adapters.db.component_states import ComponentStates
+from laas_service.adapters.db.components import Components
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.app.records import FabricRecord, HostState, Source
@@ -24,17 +24,17 @@ class ComputeHosts:
     """Records looks at compute hosts, and the states of hosts that follow."""
 
     transactions: Transactions
-    states: ComponentStates
+    components: Components
 
-    def host_memory(self, fabric_id: str) -> HostMemory:
+    def memory(self, fabric_id: str) -> HostMemory:
         with self.transactions.reading() as session:
             row = session.get(models.ComputeHosts, fabric_id)
             return HostMemory() if row is None else memory_from(row.memory)
 
     @retrying().wraps
-    def judged_hosts(self, fabric_id: str, judge: Callable[[HostMemory], HostMemory]) -> HostMemory:
+    def judged(self, fabric_id: str, judge: Callable[[HostMemory], HostMemory]) -> HostMemory:
         with self.transactions.writing("observe hosts") as session:
-            fabric = self.states.locked(session, fabric_id)
+            fabric = self.components.locked(session, fabric_id)
             before = _memory(session, fabric_id)
             memory = judge(before)
             if memory.alarm and not before.alarm:
@@ -48,7 +48,7 @@ class ComputeHosts:
     @retrying().wraps
     def release_quarantine(self, fabric_id: str, host: str, *, by: Initiator | None = None) -> None:
         with self.transactions.writing("release quarantine") as session:
-            fabric = self.states.locked(session, fabric_id)
+            fabric = self.components.locked(session, fabric_id)
             memory = _memory(session, fabric_id)
             if host not in memory.quarantine:
                 raise Conflict(f"host {host!r} is not in quarantine")
@@ -83,7 +83,7 @@ class ComputeHosts:
         if changed:
             session.flush()
             changes = component_words.settle(session, fabric, hosts=changed, links=[])
-            self.states.record_changes(session, fabric, changes, by, source=Source.NOVA)
+            self.components.record_changes(session, fabric, changes, by, source=Source.NOVA)
 
 
 def _memory(session: Session, fabric_id: str) -> HostMemory:

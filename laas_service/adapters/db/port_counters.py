@@ -50,7 +50,7 @@ class PortCounters:
     transactions: Transactions
     ledgers: LedgerCache
 
-    def record_counters(self, fabric_id: str, readings: Iterable[SwitchCounters]) -> None:
+    def record(self, fabric_id: str, readings: Iterable[SwitchCounters]) -> None:
         errors, pause = (ConcurrentUpdate, DBDuplicateEntry), wait_random(0, 0.1)
         repeated = retrying(*errors, attempts=TRIES, wait=pause)
         if fresh := sorted(readings, key=lambda reading: reading.guid):
@@ -71,7 +71,7 @@ class PortCounters:
                     continue
                 row.read_at, row.reading, row.pending = at, counters_document(reading), True
 
-    def account_counters(self, fabric_id: str, account: Account) -> bool:
+    def account(self, fabric_id: str, account: Account) -> bool:
         errors, pause = (ConcurrentUpdate,), wait_random(0, 0.1)
         repeated = retrying(*errors, attempts=TRIES, wait=pause)
         return repeated(self._account, fabric_id, account)
@@ -97,7 +97,7 @@ class PortCounters:
                     self.transactions.announce(session, fabric_id, "observation.counters", text)
             return len(rows) == BATCH
 
-    def counter_findings(self, fabric_id: str, *, errors_only: bool = False) -> list[Findings]:
+    def findings(self, fabric_id: str, *, errors_only: bool = False) -> list[Findings]:
         query = select(_TABLE.findings).where(
             _TABLE.fabric == fabric_id, _TABLE.findings.is_not(None)
         )

@@ -15,23 +15,23 @@ from laas_service.adapters.db.placement_changes import NOT_ANNOUNCED
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import allocation_document, room_document, room_from
 from laas_service.app.lifecycle import check_changeable
-from laas_service.app.ports.allocations import Told
+from laas_service.app.ports.queue_rooms import Told
 from laas_service.app.records import NO_LIMITS, Limits, QueueRoom
 from laas_service.domain.errors import ConcurrentUpdate
 
 
 @dataclass
 class QueueRooms:
-    """See ``app.ports.allocations.QueueRooms``."""
+    """See ``app.ports.queue_rooms.QueueRooms``."""
 
     transactions: Transactions
 
-    def queue_room(self, fabric_id: str) -> QueueRoom | None:
+    def get(self, fabric_id: str) -> QueueRoom | None:
         with self.transactions.reading() as session:
             row = session.get(models.QueueRoom, fabric_id)
             return None if row is None else room_from(row.document, row.version)
 
-    def record_room(
+    def record(
         self,
         room: QueueRoom,
         *,

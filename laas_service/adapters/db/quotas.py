@@ -209,7 +209,7 @@ class SqlQuotas:
         self._now = now
 
     def usage(self, project_id: str, default: Limits) -> Usage:
-        """See ``app.ports.allocations.QuotaReader.usage``."""
+        """See ``app.ports.quotas.Quotas.usage``."""
         with translated(), Session(self._engine) as session:
             allocations, hosts, slots = _used(session, project_id)
             moves = _moves(session, project_id, self._now())
@@ -217,7 +217,7 @@ class SqlQuotas:
             return Usage(project_id, own, hosts, allocations, moves, slots)
 
     def moves_left(self, project_ids: Collection[str], default: Limits) -> dict[str, int]:
-        """See ``app.ports.allocations.QuotaReader.moves_left``."""
+        """See ``app.ports.quotas.Quotas.moves_left``."""
         now, left = self._now(), {}
         with translated(), Session(self._engine) as session:
             for id in project_ids:
@@ -227,17 +227,17 @@ class SqlQuotas:
         return left
 
     def within_limits(self, new: AllocationRequest) -> None:
-        """See ``app.ports.allocations.QuotaReader.within_limits``."""
+        """See ``app.ports.quotas.Quotas.within_limits``."""
         with translated(), Session(self._engine) as session:
             check(session, new, limits(session, new.project_id, new.limits))
 
     def may_grow(self, project_id: str, more: int, default: Limits) -> None:
-        """See ``app.ports.allocations.QuotaReader.may_grow``."""
+        """See ``app.ports.quotas.Quotas.may_grow``."""
         with translated(), Session(self._engine) as session:
             check_growth(session, project_id, more, limits(session, project_id, default))
 
     def may_have_slots(self, project_id: str, more: int, default: Limits) -> None:
-        """See ``app.ports.allocations.QuotaReader.may_have_slots``."""
+        """See ``app.ports.quotas.Quotas.may_have_slots``."""
         with translated(), Session(self._engine) as session:
             check_slots(session, project_id, more, limits(session, project_id, default))
 

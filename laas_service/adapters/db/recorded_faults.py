@@ -2,7 +2,7 @@
 
 """Faults of allocations: failed hosts and links that they have claimed, and their records.
 
-A module apart from ``component_states``, because changes of placement record faults, too.
+A module apart from ``components``, because changes of placement record faults, too.
 """
 
 from collections import defaultdict

@@ -27,7 +27,7 @@ WITH_ALLOCATIONS: Sequence[Any] = (models.Event, models.Idempotency)
 
 @dataclass
 class Retention:
-    """``app.ports.allocations.Retention``."""
+    """The part of ``app.ports.allocations.Allocations`` that deletes."""
 
     transactions: Transactions
 

@@ -11,13 +11,13 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from laas_service.adapters.ufm import port_states
 from laas_service.adapters.ufm.memory import Membership, Memory, Request
 from laas_service.adapters.ufm.rest import GUIDS_A_CALL, TENANTS, Member, UfmPartitions, UfmRest
+from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
-from laas_service.app.records import FabricRecord, Observation
 from laas_service.domain.errors import Conflict, InvalidInput, LaasError
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.memory import LinkCondition
@@ -31,19 +31,6 @@ LOG = logging.getLogger(__name__)
 
 REST = 9
 """For each reading of the ports, this many times as long without one."""
-
-
-class Recorded(Protocol):
-    """The fabrics and their routes, as recorded."""
-
-    def fabric(self, id: str) -> FabricRecord:
-        """``NotFound``."""
-
-    def routed(self, fabric_id: str) -> FabricState:
-        """``NotFound``."""
-
-    def observation(self, fabric_id: str) -> Observation:
-        """``NotFound``."""
 
 
 class Routes(NamedTuple):
@@ -128,7 +115,7 @@ class UfmSubnetManager:
         self,
         ufm: UfmRest,
         rules: UfmRules,
-        recorded: Recorded,
+        recorded: Store,
         memory: Memory,
         files: SubnetManager | None = None,
         *,
@@ -257,7 +244,7 @@ class UfmSubnetManager:
         if begun >= self._read_at:
             self._read_at = begun + self._rules.ports_interval
             at, before = self._now(), self._reading
-            inventory = self._recorded.fabric(fabric).inventory
+            inventory = self._recorded.fabrics.get(fabric).inventory
             ports, unhealthy = self._ufm.ports(), self._ufm.unhealthy_ports()
             removed, marked = self._removed_links(), self._memory.marked(fabric)
             self._reading = port_states.reading(inventory, ports, unhealthy, marked, removed, at)
@@ -306,8 +293,8 @@ class UfmSubnetManager:
 
     def _quarantined(self, fabric: str) -> frozenset[PortRef]:
         """Both ends of the links in quarantine."""
-        links = self._recorded.observation(fabric).memory.links
-        cables = self._recorded.fabric(fabric).inventory.cable_of_link
+        links = self._recorded.faults.observation(fabric).memory.links
+        cables = self._recorded.fabrics.get(fabric).inventory.cable_of_link
         return frozenset(
             end
             for link, entry in links.items()
@@ -328,7 +315,7 @@ class UfmSubnetManager:
 
     def _check_newest(self, fabric: str, generation: int) -> None:
         """Raises: Conflict, if another round knows better by now."""
-        newest = self._recorded.fabric(fabric).routes_generation
+        newest = self._recorded.fabrics.get(fabric).routes_generation
         if newest > generation:
             raise Conflict(
                 f"generation {generation} comes late: {newest} is recorded; memberships that were "
@@ -350,10 +337,10 @@ class UfmSubnetManager:
         return Routes(state.generation, state.stamp, members)
 
     def _recorded_routes(self, fabric: str) -> Routes:
-        record = self._recorded.fabric(fabric)
+        record = self._recorded.fabrics.get(fabric)
         known = self._newest
         if known is None or known[:2] != (record.routes_generation, record.routes_stamp):
-            known = self._newest = self._routes(self._recorded.routed(fabric))
+            known = self._newest = self._routes(self._recorded.fabrics.routed(fabric))
         return known
 
     # -- what is there ---------------------------------------------------------------

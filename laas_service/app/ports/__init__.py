@@ -2,8 +2,8 @@
 
 """Protocols of the parts outside the service, one module a subject; adapters implement them.
 
-The protocols about recorded decisions are small, so that a class names those it uses. One
-adapter, ``adapters.db.store.SqlStore``, implements all of them. Every method of them that
-writes is one transaction, and every method raises ``Unavailable`` when the database does not
-answer: the outcome is then unknown, and the call may be repeated.
+What is recorded is the ``store``; its parts have the names of their modules here and in
+``adapters.db``. Every method of a part that writes is one transaction, and every method raises
+``Unavailable`` when the database does not answer: the outcome is then unknown, and the call may
+be repeated.
 """

@@ -9,13 +9,13 @@ from laas_service.domain.compute_hosts import HostMemory
 from laas_service.messages import Initiator
 
 
-class ComputeHostRecords(Protocol):
+class ComputeHosts(Protocol):
     """The record of looks at compute hosts. ``NotFound`` from every method that writes."""
 
-    def host_memory(self, fabric_id: str) -> HostMemory:
+    def memory(self, fabric_id: str) -> HostMemory:
         """What is remembered now; empty if nothing was seen yet."""
 
-    def judged_hosts(self, fabric_id: str, judge: Callable[[HostMemory], HostMemory]) -> HostMemory:
+    def judged(self, fabric_id: str, judge: Callable[[HostMemory], HostMemory]) -> HostMemory:
         """Judge a look, and record the memory and the states of hosts: one transaction.
 
         An alarm that begins or ends is announced.

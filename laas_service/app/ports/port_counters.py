@@ -14,17 +14,17 @@ Account = Callable[[CounterMemory | None, SwitchCounters, Owners], tuple[Counter
 class PortCounters(Protocol):
     """Readings of port counters, and what they show. ``NotFound`` from every method."""
 
-    def record_counters(self, fabric_id: str, readings: Iterable[SwitchCounters]) -> None:
+    def record(self, fabric_id: str, readings: Iterable[SwitchCounters]) -> None:
         """Keep the newest reading of each switch until it is accounted.
 
         Readings of switches that the fabric does not have are left out, and so are readings
         that are not newer than the recorded one.
         """
 
-    def account_counters(self, fabric_id: str, account: Account) -> bool:
+    def account(self, fabric_id: str, account: Account) -> bool:
         """Account some readings, each once; whether there may be more of them."""
 
-    def counter_findings(self, fabric_id: str, *, errors_only: bool = False) -> list[Findings]:
+    def findings(self, fabric_id: str, *, errors_only: bool = False) -> list[Findings]:
         """What the counters of each switch show, by GUID; or only of switches with errors.
 
         Also of switches that the fabric has no more.

@@ -59,16 +59,6 @@ class SubnetManager(Switches, Protocol):
         """
 
 
-class DesiredState(Protocol):
-    """What the subnet manager should route, as recorded."""
-
-    def routed(self, fabric_id: str) -> FabricState:
-        """The state at the fabric's ``routes_generation``. ``NotFound``.
-
-        Tenants are the allocations with claims that are not handed back.
-        """
-
-
 class RecordedSwitches:
     """``Switches`` for processes that cannot read the switches: the last recorded observation."""
 

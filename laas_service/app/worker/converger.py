@@ -30,13 +30,12 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, TypeVar
 
 from laas_service.app import lifecycle
 from laas_service.app.handovers import handover_of, host_names, is_in_compute, slots_by_name
 from laas_service.app.lifecycle import Action, State
 from laas_service.app.placement_changes import begin_announced_move, begin_link_repair
-from laas_service.app.ports.allocations import PlacementChanges
 from laas_service.app.ports.compute import (
     NOTHING_MOVED,
     Compute,
@@ -45,16 +44,15 @@ from laas_service.app.ports.compute import (
     ServerMoves,
     SlotMoves,
 )
-from laas_service.app.ports.fault_observation import FaultObservation
 from laas_service.app.ports.limits import SendingLimits
-from laas_service.app.ports.port_counters import PortCounters
+from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord
-from laas_service.app.worker.drift_control import DriftControl, DriftStore
+from laas_service.app.worker.drift_control import DriftControl
 from laas_service.app.worker.fault_observer import FaultObserver
-from laas_service.app.worker.host_observer import USUAL, HostObserver, HostStore, LookRules
+from laas_service.app.worker.host_observer import USUAL, HostObserver, LookRules
 from laas_service.app.worker.limit_keeper import LimitKeeper
-from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher, RouteStore
+from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -100,18 +98,6 @@ class Pace:
         return timedelta(seconds=full * chance.uniform(0.5, 1.0))
 
 
-class ConvergerStore(
-    PlacementChanges,
-    DriftStore,
-    RouteStore,
-    FaultObservation,
-    PortCounters,
-    HostStore,
-    Protocol,
-):
-    """The recorded decisions, as convergence needs them."""
-
-
 class Converger:
     """Takes the steps of allocations, one at a time, never two at once.
 
@@ -132,7 +118,7 @@ class Converger:
 
     def __init__(
         self,
-        store: ConvergerStore,
+        store: Store,
         compute: Compute,
         subnet_manager: SubnetManager,
         *,
@@ -237,7 +223,7 @@ class Converger:
                 self._observer.observe(fabric, self._routes.compared)
             self._hosts.observe(fabric)
             self._limits.keep(fabric)
-        due = self._store.due(
+        due = self._store.allocations.due(
             self._now(),
             longest=timedelta(seconds=self._pace.last),
             faulty=self._repair_links,
@@ -255,15 +241,15 @@ class Converger:
 
     def _return_switches(self, fabric: FabricRecord) -> None:
         """Make repaired switches usable if they have the newest routes."""
-        repaired = self._store.observation(fabric.id).repaired
+        repaired = self._store.faults.observation(fabric.id).repaired
         if repaired and self._routes.applied(fabric.id).generation == fabric.routes_generation:
             returned = self._routes.compared(fabric, repaired)
             if returned:
-                self._store.return_switches(fabric.id, returned)
+                self._store.components.return_switches(fabric.id, returned)
 
     def step(self, allocation_id: str) -> None:
         """Take every step of one allocation that can be taken now. ``NotFound``."""
-        self._drive([self._store.allocation(allocation_id).id])
+        self._drive([self._store.allocations.get(allocation_id).id])
 
     def prepared(self) -> bool:
         """Whether ``reconcile`` and ``check_drift`` need not wait until all tables are read.
@@ -329,7 +315,7 @@ class Converger:
         """The records of those that wait for their routes, and the ids that may have a step."""
         waiting, others = [], []
         for id in ids:
-            record = self._store.allocation(id)
+            record = self._store.allocations.get(id)
             if self._may_have_step(record):
                 others.append(id)
             else:
@@ -360,7 +346,7 @@ class Converger:
 
         In the last case its record is returned.
         """
-        record = self._store.allocation(id)
+        record = self._store.allocations.get(id)
         with self._acting_for(record.initiator):
             return self._advance_from(record)
 
@@ -416,7 +402,10 @@ class Converger:
         changing = lifecycle.awaited_change(record)
         if not applied.unconfirmed or changing is None:
             return []
-        fabric, (ledger, _) = self._store.fabric(record.fabric), self._store.ledger(record.fabric)
+        fabric, (ledger, _) = (
+            self._store.fabrics.get(record.fabric),
+            self._store.fabrics.ledger(record.fabric),
+        )
         harmless = set(ledger.failed_links)
         if lifecycle.frees(record):
             harmless |= ledger.drained_links
@@ -437,7 +426,7 @@ class Converger:
             return
         reason = lifecycle.parked_reason(tries, why)
         try:
-            self._store.transition(record, State.ERROR, reason, error=why)
+            self._store.allocations.transition(record, State.ERROR, reason, error=why)
         except ConcurrentUpdate:
             LOG.info("allocation %s changed meanwhile; its next step starts anew", record.id)
         else:
@@ -447,7 +436,9 @@ class Converger:
         with self._acting_for(record.initiator):
             LOG.warning("allocation %s (%s): %s", record.id, record.state.value, why)
         pause = self._pace.pause(record.failures, self._chance)
-        self._store.postpone(record.id, self._now() + pause, why, version=record.version)
+        self._store.allocations.postpone(
+            record.id, self._now() + pause, why, version=record.version
+        )
 
     def _effect(self, name: str, act: Callable[[], object]) -> None:
         self._before_effect()
@@ -474,7 +465,7 @@ class Converger:
     def _hand_over(self, record: AllocationRecord) -> AllocationRecord:
         nova = 0.0
         if self._is_in_compute(record):
-            handover = handover_of(self._store.fabric(record.fabric), record)
+            handover = handover_of(self._store.fabrics.get(record.fabric), record)
             begun = self._clock()
             ready = handover.hosts
             self._effect("hand over", lambda: self._compute.hand_over(handover, ready))
@@ -488,7 +479,7 @@ class Converger:
             **_kind(record),
         )
         spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
-        active = self._store.transition(
+        active = self._store.allocations.transition(
             record, State.ACTIVE, reason, confirmed_by=by, seconds=spent
         )
         return self._limits.note(active, limited)
@@ -510,39 +501,41 @@ class Converger:
         A change of placement turns back.
         """
         if record.change is not None:
-            return self._store.turn_back(record, lifecycle.unusable_joining_reason(unusable))
-        handover = handover_of(self._store.fabric(record.fabric), record)
+            return self._store.placement_changes.turn_back(
+                record, lifecycle.unusable_joining_reason(unusable)
+            )
+        handover = handover_of(self._store.fabrics.get(record.fabric), record)
         self._effect("fence", lambda: self._compute.fence(record.id))
         self._effect("take back", lambda: self._compute.take_back(handover))
         self._limits.forget(record)
-        return self._store.hand_back(record, lifecycle.unusable_reason(unusable))
+        return self._store.allocations.hand_back(record, lifecycle.unusable_reason(unusable))
 
     def _requeue(self, record: AllocationRecord) -> AllocationRecord:
         self._hosts.look_after(record.fabric, record.updated_at)
         by = self._confirmed_by(record)
         reason = lifecycle.requeued_reason(by)
-        return self._store.requeue(record, reason, confirmed_by=by)
+        return self._store.allocations.requeue(record, reason, confirmed_by=by)
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
         begun = self._clock()
         if self._is_in_compute(record):
-            handover = handover_of(self._store.fabric(record.fabric), record)
+            handover = handover_of(self._store.fabrics.get(record.fabric), record)
             self._effect("fence", lambda: self._compute.fence(record.id))
             self._unlock(record)
             self._effect("take back", lambda: self._compute.take_back(handover))
         spent = self._since(record, self._clock() - begun, {})
-        return self._store.hand_back(record, seconds=spent)
+        return self._store.allocations.hand_back(record, seconds=spent)
 
     def _cut_off(self, record: AllocationRecord) -> AllocationRecord:
         if self._is_in_compute(record):
             self._effect("fence", lambda: self._compute.fence(record.id))
-        return self._store.hand_back(record)
+        return self._store.allocations.hand_back(record)
 
     def _free(self, record: AllocationRecord) -> AllocationRecord:
         begun = self._clock()
         if record.force and self._is_in_compute(record):
             self._unlock(record)
-            handover = handover_of(self._store.fabric(record.fabric), record)
+            handover = handover_of(self._store.fabrics.get(record.fabric), record)
             self._effect("take back", lambda: self._compute.take_back(handover, force=True))
         nova = self._clock() - begun
         if self._is_in_compute(record):
@@ -552,13 +545,13 @@ class Converger:
         by = self._confirmed_by(record)
         reason = lifecycle.freed_reason(by, scripted=self._compute.scripted, **_kind(record))
         spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
-        return self._store.free(record, reason, confirmed_by=by, seconds=spent)
+        return self._store.allocations.free(record, reason, confirmed_by=by, seconds=spent)
 
     # -- placement ------------------------------------------------------------
 
     def _repair_failed_links(self, record: AllocationRecord) -> AllocationRecord:
         """Raises: Conflict, which says what is degraded."""
-        answer = begin_link_repair(self._store, record)
+        answer = begin_link_repair(self._store.placement_changes, record)
         if isinstance(answer, Degraded):
             kind = "degraded" if answer.links else "not moved before maintenance"
             raise Conflict(f"{kind}: {answer}")
@@ -568,7 +561,9 @@ class Converger:
 
     def _move(self, record: AllocationRecord) -> AllocationRecord:
         """Begin the move that was announced, or call it off."""
-        return begin_announced_move(self._store, record, settles=self._compute.claims_slots)
+        return begin_announced_move(
+            self._store.placement_changes, record, settles=self._compute.claims_slots
+        )
 
     def _stop(self, record: AllocationRecord) -> AllocationRecord:
         """Close the hosts that are to be left, and stop their servers."""
@@ -667,7 +662,7 @@ class Converger:
                 progress = self._move_servers(record, moves)
             if progress.arrived:
                 reason = lifecycle.arrived_reason(progress.arrived)
-                return self._store.transition(record, record.state, reason)
+                return self._store.allocations.transition(record, record.state, reason)
             self._check_left(record, progress)
         if ended:
             return ended[0]
@@ -691,7 +686,7 @@ class Converger:
             if begun is None or self._now() < begun + self._move_window:
                 raise
             reason = lifecycle.window_over_reason(str(error))
-            ended.append(self._store.turn_back(record, reason))
+            ended.append(self._store.placement_changes.turn_back(record, reason))
 
     def _settle_slots(self, record: AllocationRecord) -> AllocationRecord:
         """Set the new slots in compute; servers beyond them have to go before they are given away.
@@ -714,7 +709,7 @@ class Converger:
         progress = found[0]
         if progress.arrived:
             reason = lifecycle.arrived_reason(progress.arrived)
-            return self._store.transition(record, record.state, reason)
+            return self._store.allocations.transition(record, record.state, reason)
         if progress.under_way or progress.stuck:
             raise HostsBusy(lifecycle.not_settled(progress.under_way, progress.stuck))
         limited = self._limits.limit(record)
@@ -722,12 +717,12 @@ class Converger:
             self._limits.forget(record)
         by = self._confirmed_by(record)
         reason = lifecycle.settled_reason(lifecycle.check_changing(record))
-        settled = self._store.proceed(record, reason, confirmed_by=by)
+        settled = self._store.placement_changes.proceed(record, reason, confirmed_by=by)
         return self._limits.note(settled, limited)
 
     def _slot_moves(self, record: AllocationRecord) -> SlotMoves:
         """The servers that go in a change of slots."""
-        fabric, change = self._store.fabric(record.fabric), lifecycle.check_changing(record)
+        fabric, change = self._store.fabrics.get(record.fabric), lifecycle.check_changing(record)
         names, new = fabric.inventory.host_names, change.new.slots
         kept = dict.fromkeys(host_names(fabric, change.held), 0) | slots_by_name(fabric, change.new)
         planned = () if new is None else tuple((names[a], names[b]) for _, a, b in new.moves)
@@ -751,7 +746,7 @@ class Converger:
 
     def _all_moves(self, record: AllocationRecord) -> ServerMoves:
         """The servers that change hosts; none does so live where nothing joins the hosts."""
-        fabric, change = self._store.fabric(record.fabric), record.change
+        fabric, change = self._store.fabrics.get(record.fabric), record.change
         assert change is not None
         numbers, names = change.server_targets(fabric.topology), fabric.inventory.host_names
         targets = {names[old]: names[new] for old, new in numbers.items()}
@@ -775,14 +770,14 @@ class Converger:
 
     def _hand_over_open(self, record: AllocationRecord, ready: Allocation | None = None) -> None:
         """Hand over the hosts of the present step; ``ready`` are those that join now."""
-        fabric = self._store.fabric(record.fabric)
+        fabric = self._store.fabrics.get(record.fabric)
         handover, names = handover_of(fabric, record), host_names(fabric, ready)
         self._effect("hand over", lambda: self._compute.hand_over(handover, names))
 
     def _busy(self, record: AllocationRecord) -> list[str]:
         """The hosts that the allocation leaves and that have a server, by name."""
         assert record.change is not None
-        names = host_names(self._store.fabric(record.fabric), record.change.freed)
+        names = host_names(self._store.fabrics.get(record.fabric), record.change.freed)
         return sorted({occupant.host for occupant in self._compute.occupants(names)})
 
     def _check_left(self, record: AllocationRecord, progress: MoveProgress = NOTHING_MOVED) -> None:
@@ -797,10 +792,10 @@ class Converger:
         if change.next_phase is None and change.freed.size and self._is_in_compute(record):
             self._hosts.look_after(record.fabric, record.updated_at)
             self._check_left(record)
-        topology = self._store.fabric(record.fabric).topology
+        topology = self._store.fabrics.get(record.fabric).topology
         by = self._confirmed_by(record)
         told = change.done(topology, by, scripted=self._compute.scripted)
-        return self._store.proceed(record, told + remark, confirmed_by=by)
+        return self._store.placement_changes.proceed(record, told + remark, confirmed_by=by)
 
 
 def _kind(record: AllocationRecord) -> dict[str, bool]:

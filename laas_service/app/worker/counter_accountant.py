@@ -40,13 +40,13 @@ class CounterAccountant:
 
     def __init__(
         self,
-        store: PortCounters,
+        counters: PortCounters,
         subnet_manager: SubnetManager,
         *,
         mode: CounterMode,
         rules: CounterRules,
     ) -> None:
-        self._store, self._subnet_manager = store, subnet_manager
+        self._counters, self._subnet_manager = counters, subnet_manager
         self._mode, self._rules = mode, rules
         self._told: dict[str, Mapping[Link, str]] = {}
 
@@ -57,7 +57,7 @@ class CounterAccountant:
         """
         if self._mode is CounterMode.OFF:
             return {}
-        self._store.record_counters(fabric_id, self._subnet_manager.counters(fabric_id))
+        self._counters.record(fabric_id, self._subnet_manager.counters(fabric_id))
 
         def account(
             memory: CounterMemory | None, reading: SwitchCounters, owners: Owners
@@ -66,9 +66,9 @@ class CounterAccountant:
             return after, findings(after, cabling, self._rules)
 
         for _ in range(BATCHES):
-            if not self._store.account_counters(fabric_id, account):
+            if not self._counters.account(fabric_id, account):
                 break
-        errors = self._store.counter_findings(fabric_id, errors_only=True)
+        errors = self._counters.findings(fabric_id, errors_only=True)
         links = excessive((error for found in errors for error in found.errors), cabling)
         self._tell(fabric_id, links)
         return links if self._mode is CounterMode.MARK else {}

@@ -10,15 +10,13 @@ placement about every host, and touches every aggregate.
 import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Protocol
 
 from laas_service.app import lifecycle
 from laas_service.app.handovers import handover_of, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER
-from laas_service.app.ports.allocations import AllocationReader, Transitions, every_allocation
+from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute, Handover, Observed
-from laas_service.app.ports.fabrics import ComponentStates, FabricReader
-from laas_service.app.ports.observations import Observations
+from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.app.worker import drift
 from laas_service.app.worker.drift import Difference, Fence, HandOver, Pool, Publish, TakeBack
@@ -37,12 +35,6 @@ CERTAIN = (Drift.KEYS, Drift.MANAGER)
 """Drift of the switches that is believed at once, because no sweep of OpenSM brings it about."""
 
 
-class DriftStore(
-    AllocationReader, Transitions, FabricReader, ComponentStates, Observations, Protocol
-):
-    """The recorded decisions and observations, as the drift check needs them."""
-
-
 class DriftControl:
     """Finds drift on the fabrics of one worker, and acts on it.
 
@@ -53,7 +45,7 @@ class DriftControl:
 
     def __init__(
         self,
-        store: DriftStore,
+        store: Store,
         compute: Compute,
         routes: RoutePublisher,
         *,
@@ -105,7 +97,7 @@ class DriftControl:
             if difference := self._leftover(handover):
                 findings += self._act(difference)
         for fabric in self.fabrics():
-            self._store.note_compared(fabric.id)
+            self._store.observations.note_compared(fabric.id)
         return findings
 
     def take_over(self, fabric: FabricRecord) -> list[str]:
@@ -113,7 +105,7 @@ class DriftControl:
 
         Without ``repair`` routes that the switches ran and lost are left alone.
         """
-        self._store.note_faults(fabric.id)
+        self._store.components.note_faults(fabric.id)
         findings = self._pool(fabric)
         self._routes.take_over(fabric)
         return findings + self._check_routes(fabric, at_once=True)
@@ -238,11 +230,11 @@ class DriftControl:
 
     def _check_hosts(self, id: str, observed: Handover | None) -> list[str]:
         """One active allocation against what is handed over."""
-        record = self._store.allocation(id)
+        record = self._store.allocations.get(id)
         is_known = is_in_compute(record, self._compute)
         if record.state not in HANDED_OVER or not is_known or lifecycle.hands_over(record):
             return []
-        fabric = self._store.fabric(record.fabric)
+        fabric = self._store.fabrics.get(record.fabric)
         with self._acting_for(record.initiator):
             if difference := drift.hosts_difference(fabric, record, observed):
                 return self._act(difference)
@@ -266,7 +258,7 @@ class DriftControl:
         """Whether an aggregate is left over, or belongs to no allocation that was recorded."""
         record: AllocationRecord | None
         try:
-            record = self._store.allocation(handover.allocation_id)
+            record = self._store.allocations.get(handover.allocation_id)
         except NotFound:
             record = None
         if self._fabric is not None and self._is_elsewhere(record, handover):
@@ -277,7 +269,7 @@ class DriftControl:
     def _misled(self, fabric: FabricRecord, handover: Handover) -> Difference | None:
         """Whether an aggregate admits another project than that of its allocation in error."""
         try:
-            record = self._store.allocation(handover.allocation_id)
+            record = self._store.allocations.get(handover.allocation_id)
         except NotFound:
             return None
         if record.fabric != fabric.id:
@@ -290,7 +282,7 @@ class DriftControl:
             return record.fabric != self._fabric
         if not handover.hosts:
             return False
-        others = [fabric for fabric in self._store.fabrics() if fabric.id != self._fabric]
+        others = [fabric for fabric in self._store.fabrics.all() if fabric.id != self._fabric]
         known = {name for fabric in others for name in fabric.inventory.host_numbers}
         return known.issuperset(handover.hosts)
 
@@ -305,7 +297,7 @@ class DriftControl:
         self._known[difference.about] = difference.detail
         if is_new:
             for fabric in difference.fabrics:
-                self._store.note_drift(fabric, difference.kind, difference.told)
+                self._store.observations.note_drift(fabric, difference.kind, difference.told)
         if difference.repair is None or not self._repair:
             if is_new and isinstance(difference.repair, HandOver):
                 self._postpone(difference.repair.record, difference.detail)
@@ -322,7 +314,7 @@ class DriftControl:
             return _logged(difference.finding)
         del self._known[difference.about]
         for fabric in difference.fabrics:
-            self._store.note_repaired(fabric, difference.kind, difference.told)
+            self._store.observations.note_repaired(fabric, difference.kind, difference.told)
         return _logged(f"{difference.finding}; repaired")
 
     def _carry_out(self, difference: Difference) -> bool:
@@ -345,17 +337,21 @@ class DriftControl:
 
     def _record_repair(self, record: AllocationRecord, detail: str) -> None:
         reason = lifecycle.hosts_repaired_reason(detail)
-        self._store.transition(record, record.state, reason)
+        self._store.allocations.transition(record, record.state, reason)
 
     # -- what is checked ---------------------------------------------------------------------
 
     def fabrics(self) -> list[FabricRecord]:
         """The fabrics that are checked. ``NotFound``."""
-        return self._store.fabrics() if self._fabric is None else [self._store.fabric(self._fabric)]
+        return (
+            self._store.fabrics.all()
+            if self._fabric is None
+            else [self._store.fabrics.get(self._fabric)]
+        )
 
     def _active(self, fabric: str | None) -> Iterator[AllocationRecord]:
         """Every allocation that is handed over, without history."""
-        return every_allocation(self._store, fabric=fabric, states=HANDED_OVER)
+        return every_allocation(self._store.allocations, fabric=fabric, states=HANDED_OVER)
 
 
 def _on(fabric: FabricRecord, handover: Handover) -> bool:

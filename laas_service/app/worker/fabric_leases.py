@@ -5,12 +5,11 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.leases import Leases
+from laas_service.app.ports.store import Store
 from laas_service.app.records import Lease
-from laas_service.app.worker.converger import Converger, ConvergerStore
+from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.domain.errors import LaasError, LeaseLost
@@ -18,18 +17,7 @@ from laas_service.domain.errors import LaasError, LeaseLost
 LOG = logging.getLogger(__name__)
 
 
-class LeasedStore(FabricReader, Protocol):
-    """The store of which a leased fabric gets a view of its own."""
-
-    def under(self, lease: Lease) -> ConvergerStore:
-        """This store for the holder of a lease.
-
-        ``LeaseLost`` from every method of it that writes, in the same transaction, once another
-        worker has taken the lease.
-        """
-
-
-ConvergerFactory = Callable[[ConvergerStore, str, Callable[[], None]], Converger]
+ConvergerFactory = Callable[[Store, str, Callable[[], None]], Converger]
 """Makes the converger of one fabric, given a store and what to call before each effect outside."""
 
 
@@ -63,7 +51,7 @@ class FabricLeases:
 
     def __init__(
         self,
-        store: LeasedStore,
+        store: Store,
         leases: Leases,
         make_converger: ConvergerFactory,
         *,
@@ -203,7 +191,7 @@ class FabricLeases:
         self.watchdog.recover()
         if free or not self._workers:
             self._workers = self._leases.enrol(self._owner, self._seconds)
-        share = -(-len(self._store.fabric_ids()) // self._workers)
+        share = -(-len(self._store.fabrics.ids()) // self._workers)
         for fabric in self.fabrics[share:]:
             self._give_back(fabric)
         for fabric in free:

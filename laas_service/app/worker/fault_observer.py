@@ -5,11 +5,8 @@
 import logging
 from collections.abc import Callable, Set
 from dataclasses import replace
-from typing import Protocol
 
-from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.ports.fault_observation import FaultObservation
-from laas_service.app.ports.port_counters import PortCounters
+from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import FabricRecord, Observation
 from laas_service.app.worker.counter_accountant import CounterAccountant
@@ -56,10 +53,6 @@ class PortEvents(Loop):
             self._wake()
 
 
-class ObserverStore(FabricReader, FaultObservation, PortCounters, Protocol):
-    """The recorded fabrics, observations and port counters."""
-
-
 class FaultObserver:
     """Observes the links of fabrics, one round at a time.
 
@@ -72,7 +65,7 @@ class FaultObserver:
 
     def __init__(
         self,
-        store: ObserverStore,
+        store: Store,
         subnet_manager: SubnetManager,
         *,
         rules: Rules,
@@ -91,7 +84,7 @@ class FaultObserver:
 
     def is_frozen(self, fabric_id: str) -> bool:
         """Whether nothing of the fabric's routes may change. Raises: NotFound."""
-        return self._mode(self._store.observation_mode(fabric_id)) is Mode.FROZEN
+        return self._mode(self._store.faults.mode(fabric_id)) is Mode.FROZEN
 
     @property
     def awaits_hold_down(self) -> bool:
@@ -120,7 +113,7 @@ class FaultObserver:
             return None
         interpretation = interpret(cabling, reading)
         interpretation = replace(interpretation, erroneous={**interpretation.erroneous, **errors})
-        known = self._store.observation(fabric.id).memory.switches.items()
+        known = self._store.faults.observation(fabric.id).memory.switches.items()
         returning = {guid for guid, entry in known if entry.state is SwitchState.RETURNING}
         as_published = compared(fabric, returning) if returning else frozenset()
 
@@ -131,7 +124,7 @@ class FaultObserver:
             )
 
         seconds = self._rules.reading_lifetime / WRITES
-        made = self._store.judged(fabric.id, reading, judgement, seconds)
+        made = self._store.faults.judged(fabric.id, reading, judgement, seconds)
         _log(fabric.id, made)
         seconds_left = hold_down_ends_in(made.memory, self._rules, self._clock())
         if seconds_left is not None:

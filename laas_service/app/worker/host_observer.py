@@ -6,16 +6,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from laas_service.app import lifecycle
 from laas_service.app.handovers import host_names, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
-from laas_service.app.ports.allocations import AllocationReader, Transitions, every_allocation
+from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute, ComputeHost, Occupant
-from laas_service.app.ports.compute_hosts import ComputeHostRecords
-from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.ports.observations import Observations
+from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
 from laas_service.app.worker.drift import managed
 from laas_service.app.worker.route_publisher import ActingFor, Effect
@@ -42,12 +39,6 @@ class LookRules:
 USUAL = LookRules()
 
 
-class HostStore(
-    AllocationReader, Transitions, FabricReader, Observations, ComputeHostRecords, Protocol
-):
-    """The recorded decisions and observations, as the observation of hosts needs them."""
-
-
 class HostObserver:
     """Observes the compute hosts of fabrics.
 
@@ -58,7 +49,7 @@ class HostObserver:
 
     def __init__(
         self,
-        store: HostStore,
+        store: Store,
         compute: Compute,
         rules: LookRules,
         *,
@@ -118,17 +109,17 @@ class HostObserver:
         """
         looked = self._looked.get(fabric_id)
         if looked is None or looked <= moment:
-            self.look(self._store.fabric(fabric_id))
+            self.look(self._store.fabrics.get(fabric_id))
 
     def unusable(self, record: AllocationRecord) -> str:
         """Withheld hosts of those that are not handed over yet, with reasons; or empty."""
         awaited = lifecycle.awaited_hosts(record)
         if awaited is None:
             return ""
-        withheld = self._store.host_memory(record.fabric).withheld()
+        withheld = self._store.compute_hosts.memory(record.fabric).withheld()
         if not withheld:
             return ""
-        hosts = host_names(self._store.fabric(record.fabric), awaited)
+        hosts = host_names(self._store.fabrics.get(record.fabric), awaited)
         return listed(f"{host} ({withheld[host][1]})" for host in hosts if host in withheld)
 
     def _record(
@@ -146,10 +137,10 @@ class HostObserver:
         def judged(memory: HostMemory) -> HostMemory:
             return judge(memory, names, views, now, self._rules.withholding, left, near)
 
-        before = self._store.host_memory(fabric.id)
+        before = self._store.compute_hosts.memory(fabric.id)
         if judged(before) == before:
             return
-        memory = self._store.judged_hosts(fabric.id, judged)
+        memory = self._store.compute_hosts.judged(fabric.id, judged)
         for host, (_, why) in sorted(memory.withheld().items()):
             if host not in before.withheld():
                 LOG.warning("fabric %s: host %s gets no new owner: %s", fabric.id, host, why)
@@ -159,7 +150,7 @@ class HostObserver:
     def _owners(self, fabric: FabricRecord) -> dict[str, list[AllocationRecord]]:
         """The allocations that hold hosts or slots of them, by Nova's name of the host."""
         owners: dict[str, list[AllocationRecord]] = {}
-        for record in every_allocation(self._store, fabric=fabric.id, states=HOLDING):
+        for record in every_allocation(self._store.allocations, fabric=fabric.id, states=HOLDING):
             if is_in_compute(record, self._compute):
                 for host in host_names(fabric, record.held):
                     owners.setdefault(host, []).append(record)
@@ -178,7 +169,7 @@ class HostObserver:
                 self._tell(fabric, group)
         for owner in told.keys() - known.keys():
             text = f"gone: {told[owner]}"
-            self._store.note_repaired(fabric.id, Drift.STRANGERS, text)
+            self._store.observations.note_repaired(fabric.id, Drift.STRANGERS, text)
             LOG.info("fabric %s: %s", fabric.id, text)
         self._told[fabric.id] = known
         if not self._repair:
@@ -194,14 +185,14 @@ class HostObserver:
     def _tell(self, fabric: FabricRecord, group: "Strangers") -> None:
         """Count a finding, and record it in the history of the allocation."""
         LOG.error("fabric %s: %s", fabric.id, group.text)
-        self._store.note_drift(fabric.id, Drift.STRANGERS, group.text)
+        self._store.observations.note_drift(fabric.id, Drift.STRANGERS, group.text)
         record = group.record
         if record is None or record.state not in HANDED_OVER:
             return
         with self._acting_for(record.initiator):
             reason = lifecycle.strangers_reason(group.servers_text, closed=self._repair)
             try:
-                self._store.transition(record, record.state, reason, error=record.error)
+                self._store.allocations.transition(record, record.state, reason, error=record.error)
             except ConcurrentUpdate:
                 LOG.info("allocation %s changed meanwhile; its history lacks this", record.id)
 

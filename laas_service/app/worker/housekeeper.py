@@ -5,7 +5,7 @@
 import logging
 from datetime import timedelta
 
-from laas_service.app.ports.allocations import Retention
+from laas_service.app.ports.allocations import Allocations
 from laas_service.app.worker.loop import Loop
 
 LOG = logging.getLogger(__name__)
@@ -19,9 +19,9 @@ class Housekeeper(Loop):
 
     name = "laas-housekeeper"
 
-    def __init__(self, store: Retention, days: int, interval: float = 600.0) -> None:
+    def __init__(self, allocations: Allocations, days: int, interval: float = 600.0) -> None:
         super().__init__(interval)
-        self._store = store
+        self._allocations = allocations
         self._days = days
 
     def reload(self, days: int) -> None:
@@ -33,7 +33,7 @@ class Housekeeper(Loop):
         """Delete all of them, in transactions of ``BATCH``. Raises: Unavailable."""
         forgotten = 0
         while self._days and not self.stopping:
-            number = self._store.forget(timedelta(days=self._days), BATCH)
+            number = self._allocations.forget(timedelta(days=self._days), BATCH)
             forgotten += number
             if number < BATCH:
                 break

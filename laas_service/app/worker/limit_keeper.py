@@ -9,16 +9,14 @@ is drift: counted, told once, and set again.
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from laas_service.app import lifecycle
 from laas_service.app.handovers import handover_of, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER
-from laas_service.app.ports.allocations import AllocationReader, Transitions, every_allocation
+from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute
-from laas_service.app.ports.fabrics import FabricReader
 from laas_service.app.ports.limits import Limited, SendingLimits
-from laas_service.app.ports.observations import Observations
+from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
 from laas_service.app.worker.route_publisher import Effect
 from laas_service.domain.allocation import SlotDemand
@@ -26,10 +24,6 @@ from laas_service.domain.errors import ConcurrentUpdate, LaasError, LeaseLost
 from laas_service.domain.wording import listed
 
 LOG = logging.getLogger(__name__)
-
-
-class LimitStore(AllocationReader, Transitions, FabricReader, Observations, Protocol):
-    """The recorded decisions, as limits need them."""
 
 
 class LimitKeeper:
@@ -42,7 +36,7 @@ class LimitKeeper:
 
     def __init__(
         self,
-        store: LimitStore,
+        store: Store,
         compute: Compute,
         limits: SendingLimits | None,
         *,
@@ -64,7 +58,9 @@ class LimitKeeper:
         now = self._now()
         if self._limits is None or now < self._next.get(fabric.id, now):
             return
-        for record in every_allocation(self._store, fabric=fabric.id, states=HANDED_OVER):
+        for record in every_allocation(
+            self._store.allocations, fabric=fabric.id, states=HANDED_OVER
+        ):
             if record.slots is None or record.change is not None:
                 continue
             try:
@@ -83,10 +79,10 @@ class LimitKeeper:
             return
         if found.changed:
             text = f"allocation {record.id}: limits were changed: {listed(found.changed)}"
-            self._store.note_drift(record.fabric, Drift.RATES, text)
-            self._store.note_repaired(record.fabric, Drift.RATES, text)
+            self._store.observations.note_drift(record.fabric, Drift.RATES, text)
+            self._store.observations.note_repaired(record.fabric, Drift.RATES, text)
             LOG.warning("%s; set again", text)
-        self.note(self._store.allocation(record.id), found)
+        self.note(self._store.allocations.get(record.id), found)
 
     def limit(self, record: AllocationRecord) -> Limited | None:
         """Limit the servers of an allocation now; None if its servers are not limited.
@@ -96,7 +92,7 @@ class LimitKeeper:
         limits, demand = self._limits, record.slots
         if limits is None or demand is None or not _is_limited(demand):
             return None
-        handover = handover_of(self._store.fabric(record.fabric), record)
+        handover = handover_of(self._store.fabrics.get(record.fabric), record)
         servers = set[str]()
         if is_in_compute(record, self._compute):
             servers = {holder.consumer for holder in self._compute.slot_holders(handover)}
@@ -117,7 +113,7 @@ class LimitKeeper:
         self._told[record.id] = text
         if record.limited_by == by or record.state not in HANDED_OVER:
             return record
-        return self._store.note_limits(record, by, lifecycle.limited_reason(by))
+        return self._store.allocations.note_limits(record, by, lifecycle.limited_reason(by))
 
     def forget(self, record: AllocationRecord) -> None:
         """Take back the limits of an allocation that is released. Raises: LaasError."""

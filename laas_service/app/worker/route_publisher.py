@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
 
-from laas_service.app.ports.fabrics import FabricReader
-from laas_service.app.ports.observations import Observations
-from laas_service.app.ports.subnet_manager import DesiredState, SubnetManager
+from laas_service.app.ports.store import Store
+from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import FabricRecord
 from laas_service.domain.errors import LaasError, LeaseLost
 from laas_service.messages import Applied, ConfirmedBy, Initiator, Span
@@ -50,10 +48,6 @@ def _routes(fabric: FabricRecord) -> tuple[int, str]:
     return fabric.routes_generation, fabric.routes_stamp
 
 
-class RouteStore(FabricReader, Observations, DesiredState, Protocol):
-    """The recorded routes and observations, as their publication needs them."""
-
-
 class RoutePublisher:
     """One worker's view of the subnet manager; remembers what it read and what it published.
 
@@ -64,7 +58,7 @@ class RoutePublisher:
 
     def __init__(
         self,
-        store: RouteStore,
+        store: Store,
         subnet_manager: SubnetManager,
         *,
         now: Callable[[], datetime],
@@ -128,7 +122,7 @@ class RoutePublisher:
                 where = f"the switches run generation {generation}"
                 if self._goes_forward(fabric_id, generation, applied.stamp, where):
                     applied = Applied(None, f"{where}, which the database does not have")
-            fabric = self._store.fabric(fabric_id)
+            fabric = self._store.fabrics.get(fabric_id)
             self._applied[fabric_id] = applied
             if not self.has_lost(fabric, applied):
                 self._record(fabric_id, applied)
@@ -157,9 +151,9 @@ class RoutePublisher:
 
     def _goes_forward(self, fabric_id: str, generation: int, stamp: str, where: str) -> bool:
         """Whether a generation is of another past of the database, which goes on above it then."""
-        if self._store.in_past(fabric_id, generation, stamp):
+        if self._store.fabrics.in_past(fabric_id, generation, stamp):
             return False
-        return self._store.go_forward(fabric_id, generation, stamp, where)
+        return self._store.fabrics.go_forward(fabric_id, generation, stamp, where)
 
     def prepared(self, fabric_id: str) -> bool:
         """Whether ``applied`` would not wait for tables; if not, ask again in a later round."""
@@ -184,7 +178,7 @@ class RoutePublisher:
 
     def ever_applied(self, fabric: FabricRecord) -> bool:
         """Whether the switches have ever run the newest routes."""
-        return self._store.holding(fabric.id).confirmed == fabric.routes_generation
+        return self._store.observations.holding(fabric.id).confirmed == fabric.routes_generation
 
     def read_back(self, fabric_id: str) -> None:
         """Read what the switches run if routes were published and not read back yet."""
@@ -197,14 +191,14 @@ class RoutePublisher:
     def _record(self, fabric_id: str, applied: Applied) -> None:
         """Records only what differs from the last record."""
         if self._recorded.get(fabric_id) != applied:
-            self._store.note_applied(fabric_id, applied)
+            self._store.observations.note_applied(fabric_id, applied)
             self._recorded[fabric_id] = applied
 
     def _last_recorded(self, fabric_id: str) -> Applied:
         """What was recorded last, by this worker or the one before it."""
         if fabric_id in self._recorded:
             return self._recorded[fabric_id]
-        holding = self._store.holding(fabric_id)
+        holding = self._store.observations.holding(fabric_id)
         return Applied(
             holding.applied,
             holding.problem,
@@ -227,7 +221,7 @@ class RoutePublisher:
             if published := self._subnet_manager.on_disk(fabric_id):
                 where = f"generation {published[0]} is published"
                 self._goes_forward(fabric_id, *published, where)
-            state = self._store.routed(fabric_id)
+            state = self._store.fabrics.routed(fabric_id)
             routes = state.generation, state.stamp
             self._last_routes[fabric_id] = routes
             last = self._published.get(fabric_id)

@@ -119,7 +119,7 @@ def _record(args: argparse.Namespace, fabric: FabricFile) -> Iterator[str]:
     named = parts.ufm_fabric if args.file == FROM_UFM else None
     id = args.id or named or _id_of(args.file or "-")
     with progress(f"recording {id}"):
-        others = [each for each in parts.store.fabrics() if each.id != id]
+        others = [each for each in parts.store.fabrics.all() if each.id != id]
         _add(parts.store, id, fabric)
     yield f"recorded as {id}"
     names = set(filter(None, fabric.inventory.host_names))
@@ -149,18 +149,20 @@ def _unknown_to_compute(parts: Parts, names: set[str]) -> Iterator[str]:
 
 
 def _add(store: SqlStore, id: str, fabric: FabricFile) -> None:
-    store.add_fabric(id, fabric.topology, fabric.inventory, apart=True)
-    store.set_shared_plane(id, fabric.shared_plane)
-    store.set_virtual_ports(id, fabric.virtual_guids)
+    store.fabrics.add(id, fabric.topology, fabric.inventory, apart=True)
+    store.components.set_shared_plane(id, fabric.shared_plane)
+    store.components.set_virtual_ports(id, fabric.virtual_guids)
     for host in sorted(fabric.withheld_hosts - fabric.failed_hosts):
-        store.set_host_state(id, host, HostState.DRAINED)
+        store.components.set_host_state(id, host, HostState.DRAINED)
     for host in sorted(fabric.failed_hosts):
-        store.set_host_state(id, host, HostState.FAILED)
+        store.components.set_host_state(id, host, HostState.FAILED)
     for link in sorted(fabric.failed_links, key=fabric.topology.tree.link_id):
-        store.set_link_state(id, link, LinkState.FAILED)
+        store.components.set_link_state(id, link, LinkState.FAILED)
     if fabric.features.hosts:
         features = fabric.features.hosts
-        store.describe_hosts(id, {host: HostChange(*each) for host, each in features.items()})
+        store.components.describe_hosts(
+            id, {host: HostChange(*each) for host, each in features.items()}
+        )
 
 
 def _snapshot(fabric: FabricFile, ledger: LedgerView) -> str:
@@ -185,11 +187,11 @@ def export(args: argparse.Namespace) -> int:
 
     parts = parts_of(args)
     record = fabric_of(parts, args.fabric)
-    ledger, _ = parts.store.ledger(record.id)
+    ledger, _ = parts.store.fabrics.ledger(record.id)
     fabric = FabricFile(
         record.topology,
         lambda: record.inventory,
-        virtual_guids=parts.store.virtual_ports(record.id),
+        virtual_guids=parts.store.components.virtual_ports(record.id),
     )
     return write(WRITERS[args.format](fabric, ledger), args.output)
 
@@ -207,7 +209,7 @@ def show(args: argparse.Namespace) -> int:
     from laas_service.cmd.manage.shared import parts_of
 
     table = Table("ID", "TREE", "RAILS", "HOSTS", "SWITCHES", "GENERATION", box=None)
-    for record in parts_of(args).store.fabrics():
+    for record in parts_of(args).store.fabrics.all():
         tree, levels = record.topology.tree, Counter(s.level for s in record.inventory.switches)
         table.add_row(
             record.id,

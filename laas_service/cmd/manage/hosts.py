@@ -23,7 +23,7 @@ def set_hosts(args: argparse.Namespace) -> int:
     record = fabric_of(parts, args.fabric)
     change = HostChange(None if traits is None else frozenset(traits), args.cost)
     hosts = _named(record, args.names)
-    store.describe_hosts(record.id, dict.fromkeys(hosts, change))
+    store.components.describe_hosts(record.id, dict.fromkeys(hosts, change))
     print(f"{record.id}: {len(hosts)} hosts described")
     return 0
 
@@ -44,7 +44,7 @@ def set_virtual_ports(args: argparse.Namespace) -> int:
             for end in record.inventory.endpoints
             if end.host in hosts
         }
-    store.set_virtual_ports(record.id, ports)
+    store.components.set_virtual_ports(record.id, ports)
     total = sum(map(len, ports.values()))
     print(f"{record.id}: {total} virtual ports of {len(ports)} ports recorded")
     return 0

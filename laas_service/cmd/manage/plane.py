@@ -26,14 +26,14 @@ def plane(args: argparse.Namespace) -> int:
     chosen = SharedPlane.of(record.topology.tree, tuple(args.l2), tuple(args.spines))
     if args.none and chosen:
         raise InvalidInput("--none", "with indices", "give --none, or indices, not both")
-    ledger, _ = parts.store.ledger(record.id)
+    ledger, _ = parts.store.fabrics.ledger(record.id)
     if not (chosen or args.none):
         _print_reach(record, ledger, record.shared_plane)
     elif args.dry_run:
         _print_reach(record, ledger, chosen, "would be ")
         _print_cost(ledger, chosen, args.jobs, args.seed)
     else:
-        generation = parts.store.set_shared_plane(record.id, chosen)
+        generation = parts.store.components.set_shared_plane(record.id, chosen)
         _print_reach(record, ledger, chosen)
         print(f"{record.id}: recorded as generation {generation}")
     return 0

@@ -17,10 +17,10 @@ def reimport(args: argparse.Namespace) -> int:
     file = read_file(args)
     parts = parts_of(args)
     record = fabric_of(parts, args.fabric)
-    ledger, generation = parts.store.ledger(record.id)
+    ledger, generation = parts.store.fabrics.ledger(record.id)
     while ledger.topology is not record.topology:  # another import came in between
-        record = parts.store.fabric(record.id)
-        ledger, generation = parts.store.ledger(record.id)
+        record = parts.store.fabrics.get(record.id)
+        ledger, generation = parts.store.fabrics.ledger(record.id)
     reviewed = review(record, ledger, generation, Layout(file.topology, file.inventory))
     _print_review(record.id, reviewed)
     if reviewed.refused:
@@ -33,7 +33,9 @@ def reimport(args: argparse.Namespace) -> int:
             raise Conflict(_mismatch(args.apply, reviewed))
         return 0
     news = {each.allocation: "; ".join(each.news) for each in reviewed.effects if each.news}
-    recorded = parts.store.reimport(record.id, generation, reviewed.before, reviewed.after, news)
+    recorded = parts.store.fabrics.reimport(
+        record.id, generation, reviewed.before, reviewed.after, news
+    )
     print(f"{record.id}: recorded as generation {recorded}")
     return 0
 

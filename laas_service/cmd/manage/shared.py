@@ -35,8 +35,8 @@ def fabric_of(parts: Parts, id: str | None) -> FabricRecord:
         InvalidInput: no id is given or configured, and the service manages none or several.
     """
     if id := id or parts.default_fabric:
-        return parts.store.fabric(id)
-    fabrics = parts.store.fabrics()
+        return parts.store.fabrics.get(id)
+    fabrics = parts.store.fabrics.all()
     if len(fabrics) != 1:
         ids = ", ".join(fabric.id for fabric in fabrics)
         raise InvalidInput("--fabric", "", f"name one of {ids or 'none'}")

@@ -131,7 +131,7 @@ def verify(args: argparse.Namespace) -> int:
     """
     parts = parts_of(args)
     parts.store.check()
-    records = [parts.store.fabric(args.fabric)] if args.fabric else parts.store.fabrics()
+    records = [parts.store.fabrics.get(args.fabric)] if args.fabric else parts.store.fabrics.all()
     if not records:
         raise InvalidInput("fabric", "", "there is no fabric; import one")
     for option in ("partitions", "functions", "chains"):
@@ -207,7 +207,7 @@ def _verdict(
         ports = len(keys.ports)
     if args.partitions:
         violations += _partition_violations(parts, record, _text("--partitions", args.partitions))
-    virtual = parts.store.virtual_ports(record.id)
+    virtual = parts.store.components.virtual_ports(record.id)
     names = {guid for guids in virtual.values() for guid in guids}
     counts = {"recorded": len(names), "read": 0}
     if args.functions:
@@ -217,7 +217,7 @@ def _verdict(
     of_tables = keys is not None or tables is not None or args.partitions or args.functions
     chains = None
     if args.chains:
-        state = parts.store.routed(record.id)
+        state = parts.store.fabrics.routed(record.id)
         judged = chain_verdict(
             record.topology,
             record.inventory,
@@ -232,7 +232,7 @@ def _verdict(
         violations += judged.violations
         chains = {"ports": judged.ports, "apart": judged.apart, "engines": judged.engines}
     unsettled = _unsettled(parts, record.id) if of_tables or args.chains else None
-    running = parts.store.holding(record.id).running
+    running = parts.store.observations.holding(record.id).running
     master = running.master.guid if running.master is not None else None
     if ports is not None and keys is not None:
         master = _master(keys)
@@ -296,8 +296,8 @@ def _slot_violations(
 
 def _unsettled(parts: Parts, fabric_id: str) -> str | None:
     """Why the switches may not run the recorded routes yet; None once a worker confirmed them."""
-    desired = parts.store.fabric(fabric_id).routes_generation
-    holding = parts.store.holding(fabric_id)
+    desired = parts.store.fabrics.get(fabric_id).routes_generation
+    holding = parts.store.observations.holding(fabric_id)
     if holding.seen_at is None or holding.applied == desired:
         return None
     return f"the routes of generation {desired} are not confirmed yet; verify again when they are"
@@ -312,9 +312,9 @@ def _steady(
         Unavailable: the fabric changed during each of ``TRIES`` attempts.
     """
     for _ in range(TRIES):
-        ledger, generation = parts.store.ledger(fabric_id)
+        ledger, generation = parts.store.fabrics.ledger(fabric_id)
         changing = _changing(parts, fabric_id)
-        if parts.store.fabric(fabric_id).generation == generation:
+        if parts.store.fabrics.get(fabric_id).generation == generation:
             held = sorted(ledger.everybody(), key=lambda allocation: allocation.id)
             sharers = sorted(ledger.sharers(), key=lambda allocation: allocation.id)
             return held, sharers, changing, generation
@@ -323,7 +323,7 @@ def _steady(
 
 def _changing(parts: Parts, fabric_id: str) -> dict[str, Change]:
     """The changes of allocations that still hold their old placement too, by allocation id."""
-    records = every_allocation(parts.store, fabric=fabric_id, states=HOLDING)
+    records = every_allocation(parts.store.allocations, fabric=fabric_id, states=HOLDING)
     return {record.id: record.change for record in records if record.change}
 
 
@@ -341,7 +341,7 @@ def _is_of(record: FabricRecord, keys: KeyReading) -> bool:
 def _key_violations(
     parts: Parts, record: FabricRecord, keys: KeyReading, managers: list[int]
 ) -> list[str]:
-    state = parts.store.routed(record.id)
+    state = parts.store.fabrics.routed(record.id)
     read = verification.ReadKeys(
         {port: entry.keys for port, entry in keys.ports.items()},
         {port for port, entry in keys.ports.items() if entry.enforcement is Enforcement.OFF},
@@ -365,7 +365,7 @@ def _master(keys: KeyReading) -> int | None:
 
 
 def _partition_violations(parts: Parts, record: FabricRecord, text: str) -> list[str]:
-    state = parts.store.routed(record.id)
+    state = parts.store.fabrics.routed(record.id)
     virtual = state.virtual_guids if parts.virtual_ports else {}
     tenants = _tenants(state)
     return verification.partition_violations(
@@ -376,7 +376,7 @@ def _partition_violations(parts: Parts, record: FabricRecord, text: str) -> list
 def _function_violations(
     parts: Parts, record: FabricRecord, tables: Mapping[int, tuple[int, ...]]
 ) -> list[str]:
-    state = parts.store.routed(record.id)
+    state = parts.store.fabrics.routed(record.id)
     return verification.function_violations(
         *(record.topology, record.inventory, _tenants(state), state.virtual_guids, tables),
         pkeys=parts.pkeys,

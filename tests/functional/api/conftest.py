@@ -57,7 +57,9 @@ class Deployment:
         self.reached_by_agents = True
         self.later = 0.0  # seconds by which the database's clock is ahead, for agents
         self.agents = SqlAgents(self.engine, clock=self.database_clock)
-        self.served = ServedSets(Path(path).parent / "file-sets", self.store.routed, settings_of)
+        self.served = ServedSets(
+            Path(path).parent / "file-sets", self.store.fabrics.routed, settings_of
+        )
         self.compute = FakeCompute()
         self.subnet_manager = FakeSubnetManager()
         self.projects = NoProjects()
@@ -70,7 +72,7 @@ class Deployment:
         self.conf([], project="laas", default_config_files=[], default_config_dirs=[])
 
     def add_fabric(self, id="main", topology=TOPOLOGY):
-        self.store.add_fabric(id, topology, inventory(topology))
+        self.store.fabrics.add(id, topology, inventory(topology))
         return self
 
     def use_cases(self, **rules):
@@ -122,16 +124,22 @@ class Deployment:
 
     def return_switches(self):
         """What the worker does once the tables of repaired switches are confirmed."""
-        self.store.return_switches("main", self.store.observation("main").repaired)
+        self.store.components.return_switches(
+            "main", self.store.faults.observation("main").repaired
+        )
 
     def converge(self):
         """Complete every change at once; the worker takes several steps."""
-        for record in self.store.allocations(states=(State.ALLOCATING, State.RELEASING)):
+        for record in self.store.allocations.page(states=(State.ALLOCATING, State.RELEASING)):
             if record.state is State.ALLOCATING:
                 by = ConfirmedBy.SWITCHES
-                self.store.transition(record, State.ACTIVE, "confirmed", confirmed_by=by)
+                self.store.allocations.transition(
+                    record, State.ACTIVE, "confirmed", confirmed_by=by
+                )
             else:
-                self.store.free(self.store.hand_back(record), "hosts and routes are gone")
+                self.store.allocations.free(
+                    self.store.allocations.hand_back(record), "hosts and routes are gone"
+                )
 
 
 def settings_of(fabric):

@@ -313,7 +313,7 @@ def fetched(client):
 def test_a_set_is_that_of_the_state_wanted(client, deployment, allocate):
     allocate(9)
     found, contents = fetched(client)
-    state = deployment.store.routed("main")
+    state = deployment.store.fabrics.routed("main")
     configuration = subnet_configuration(state)
     rendered = render.set_files(configuration, settings_of("main"))
     assert contents == {name: "".join(pieces).encode() for name, pieces in rendered.items()}
@@ -336,7 +336,7 @@ def test_the_manifest_is_that_of_the_file_to_the_byte(client, deployment):
 def test_agents_of_two_releases_fetch_side_by_side(client, deployment, allocate):
     """Only the newer one knows tables without port GUIDs, and says so in each request."""
     allocate(9)
-    configuration = subnet_configuration(deployment.store.routed("main"))
+    configuration = subnet_configuration(deployment.store.fabrics.routed("main"))
     for headers, bare in (({"Laas-Set-Form": "6"}, True), ({"Laas-Set-Form": "5"}, False)):
         found = client.get(f"{F}/file-set", headers=headers).json
         url = f"{F}/file-set/{found['manifest']['generation']}/lfts"
@@ -465,7 +465,7 @@ def test_counters_of_the_active_agent_are_recorded(client, deployment, report):
         seen.append(reading)
         return CounterMemory(reading), Findings(reading.guid, reading.at, leaf=True)
 
-    assert not deployment.store.account_counters("main", account)
+    assert not deployment.store.port_counters.account("main", account)
     [reading] = seen
     assert time.time() - 60 < reading.at < time.time() - 1
     assert {port: dict(c.values) for port, c in reading.ports.items()} == {
@@ -496,7 +496,7 @@ def test_a_report_of_another_past_moves_the_numbers_on(client, deployment):
     body = {"condition": "applied", "generation": 70, "published": 70, "stamp": "a" * 16}
     orders = client.put(f"{F}/agents/a", json={**body, "published_stamp": "a" * 16}).json
     assert orders["wanted"] > 70
-    fabric = deployment.store.fabric("main")
+    fabric = deployment.store.fabrics.get("main")
     assert (orders["wanted"], orders["stamp"]) == (fabric.routes_generation, fabric.routes_stamp)
     again = client.put(f"{F}/agents/a", json={**body, "published_stamp": "a" * 16}).json
     assert again["wanted"] == orders["wanted"], "it is known as a past one now"
@@ -512,27 +512,27 @@ def test_an_agent_that_knows_no_stamps_reports_and_fetches_as_before(client):
 
 
 def test_an_agent_that_reports_false_generations_uses_few_numbers_up(client, report, deployment):
-    before = deployment.store.fabric("main").generation
+    before = deployment.store.fabrics.get("main").generation
     for number in (2**31 - 1, before + 20_000_000):
         answer = report("sm1", "sweeping", published=number)
         assert answer.status_code == 400
         assert "remove the 'current' link" in answer.json["errors"][0]["detail"]
-    assert deployment.store.fabric("main").generation == before
+    assert deployment.store.fabrics.get("main").generation == before
     for turn in range(15):
-        wanted = deployment.store.fabric("main").routes_generation
+        wanted = deployment.store.fabrics.get("main").routes_generation
         stamp = f"{turn:016x}"
         answer = report("sm1", "sweeping", published=wanted, published_stamp=stamp)
         assert (answer.status_code == 200) == (turn < 10), answer.text
     assert "went forward 10 times within a day" in answer.json["detail"]
-    assert deployment.store.fabric("main").generation < before + 11_000_000
-    sound = deployment.store.fabric("main")
+    assert deployment.store.fabrics.get("main").generation < before + 11_000_000
+    sound = deployment.store.fabrics.get("main")
     seen = {"published": sound.routes_generation, "published_stamp": sound.routes_stamp}
     assert report("sm1", "sweeping", **seen).status_code == 200
 
 
 def strange(deployment, turn):
     """A set of another past, just above the database's."""
-    wanted = deployment.store.fabric("main").routes_generation
+    wanted = deployment.store.fabrics.get("main").routes_generation
     return {"published": wanted + 15_000_000, "published_stamp": f"{turn:016x}"}
 
 
@@ -540,7 +540,7 @@ def test_a_refused_report_moves_no_numbers(report, deployment):
     """By its name, its generation, its other generation, or the number of agents."""
     for number in range(32):
         assert report(f"sm{number}", "sweeping").status_code == 200
-    before = deployment.store.fabric("main")
+    before = deployment.store.fabrics.get("main")
     for turn in range(10):
         refused = report(f"more{turn}", "sweeping", **strange(deployment, turn))
         assert refused.status_code == 409, refused.text
@@ -551,7 +551,7 @@ def test_a_refused_report_moves_no_numbers(report, deployment):
         far = {"generation": 2**31 - 1, "stamp": "b" * 16}
         refused = report("sm0", "applied", **far, **strange(deployment, turn))
         assert refused.status_code == 400, refused.text
-    assert deployment.store.fabric("main") == before
+    assert deployment.store.fabrics.get("main") == before
 
 
 def test_all_processes_together_go_forward_ten_times_a_day(report, deployment):
@@ -560,13 +560,13 @@ def test_all_processes_together_go_forward_ten_times_a_day(report, deployment):
         other = deployment.client()
         body = {"condition": "sweeping", **strange(deployment, turn)}
         assert other.put(f"{F}/agents/sm{turn}", json=body).status_code == 200
-    before = deployment.store.fabric("main").generation
+    before = deployment.store.fabrics.get("main").generation
     answer = deployment.client().put(
         f"{F}/agents/sm0", json={"condition": "sweeping", **strange(deployment, 99)}
     )
     assert answer.status_code == 409
     assert "went forward 10 times within a day" in answer.json["detail"]
-    assert deployment.store.fabric("main").generation == before
+    assert deployment.store.fabrics.get("main").generation == before
 
 
 def test_an_agent_with_older_files_is_told(client, report, allocate):

@@ -56,7 +56,7 @@ def test_a_life(deployment, client):
 def test_a_tenant_is_told_whether_its_rails_are_joined(deployment):
     """Each rail is a plane of its own, and only spines join the planes."""
     made = generate(Description(xgft="3;2,2,4;1,2,2", rails=2, wiring="plane"))
-    deployment.store.add_fabric("planes", made.topology, made.inventory)
+    deployment.store.fabrics.add("planes", made.topology, made.inventory)
     client = deployment.client(default_fabric="planes")
     for hosts, joined, keys in ((4, False, 2), (8, True, 1)):  # a pod, and two pods over spines
         told = client.post("/v1/allocations", json={"name": "blue", "hosts": hosts}).json
@@ -97,7 +97,7 @@ def test_a_long_story_is_read_in_parts(deployment, client, allocate):
 
     event.listen(models.Event, "load", load)
     try:
-        assert deployment.store.allocation(id).initiator.user_id == "local"
+        assert deployment.store.allocations.get(id).initiator.user_id == "local"
         shown = client.get(f"/v1/allocations/{id}").json
         assert [e["number"] for e in shown["history"]] == list(range(many - 97, many + 3))
         last = client.get(f"/v1/allocations/{id}/history?marker={many - 100}&limit=10").json
@@ -150,8 +150,10 @@ def test_waiting_is_bounded_by_the_service(deployment, client):
 
 def test_waiting_ends_with_an_error(deployment, client):
     def fail():
-        for record in deployment.store.allocations(states=(State.ALLOCATING,)):
-            deployment.store.transition(record, State.ERROR, "the SM is gone", error="gone")
+        for record in deployment.store.allocations.page(states=(State.ALLOCATING,)):
+            deployment.store.allocations.transition(
+                record, State.ERROR, "the SM is gone", error="gone"
+            )
 
     deployment.while_waiting = fail
     answer = client.post("/v1/allocations?wait=60", json={"name": "blue", "hosts": 2})
@@ -480,9 +482,9 @@ def test_a_stuck_release_can_be_forced(deployment, client, allocate):
     client.delete(url)
     deployment.compute.servers[allocation["hosts"][0]["name"]] = "local"
     assert client.delete(url).status_code == 202
-    assert not deployment.store.allocation(allocation["id"]).force
+    assert not deployment.store.allocations.get(allocation["id"]).force
     assert client.delete(f"{url}?force=1").status_code == 202
-    assert deployment.store.allocation(allocation["id"]).force
+    assert deployment.store.allocations.get(allocation["id"]).force
 
 
 def test_releasing_twice_is_releasing_once(deployment, client, allocate):
@@ -512,7 +514,9 @@ def test_when_compute_cannot_tell_nothing_changes(deployment, client, allocate):
 
 def test_an_allocation_that_is_in_error_can_be_released(deployment, client):
     id = client.post("/v1/allocations", json={"name": "blue", "hosts": 2}).json["id"]
-    deployment.store.transition(deployment.store.allocation(id), State.ERROR, "why", error="why")
+    deployment.store.allocations.transition(
+        deployment.store.allocations.get(id), State.ERROR, "why", error="why"
+    )
     assert client.delete(f"/v1/allocations/{id}").json["state"] == "releasing"
 
 
@@ -535,7 +539,7 @@ def test_a_worker_that_moves_the_record_meanwhile_does_not_disturb(deployment, c
 
 def test_a_rename_survives_a_worker_that_is_faster(deployment, client):
     url = f"/v1/allocations/{client.post('/v1/allocations', json=BLUE).json['id']}"
-    real = deployment.store.rename
+    real = deployment.store.allocations.rename
     raced: list[bool] = []
 
     def rename(record, name, **by):
@@ -544,7 +548,7 @@ def test_a_rename_survives_a_worker_that_is_faster(deployment, client):
             deployment.converge()
         return real(record, name, **by)
 
-    deployment.store.rename = rename
+    deployment.store.allocations.rename = rename
     renamed = client.patch(url, json={"name": "navy"}).json
     assert (renamed["name"], renamed["state"]) == ("navy", "active")
 

@@ -65,9 +65,9 @@ class Site:
         self.conf(["--config-file", str(configure(path, opensm))], project="laas")
         self.parts = Parts(self.conf)
         self.parts.upgrade_database()
-        if not self.parts.store.fabrics():
+        if not self.parts.store.fabrics.all():
             made = generate(Description(xgft="2;4,4;1,8"))
-            self.parts.store.add_fabric("main", made.topology, made.inventory)
+            self.parts.store.fabrics.add("main", made.topology, made.inventory)
         app = api.application(self.conf, self.parts.use_cases(lambda: None))
         app.test_client_class = CheckedClient
         self.client: FlaskClient = app.test_client()
@@ -172,7 +172,7 @@ def test_the_api_takes_the_workers_word_for_what_is_read_back(tmp_path, opensm, 
         site.settle(asked["id"], "active")
         assert api.unread_switches(site.conf, site.parts) == said
         elsewhere = Applied(2, by=ConfirmedBy.SWITCHES)
-        site.parts.store.note_applied("main", elsewhere)
+        site.parts.store.observations.note_applied("main", elsewhere)
         assert api.unread_switches(site.conf, site.parts) is None
 
 

@@ -74,7 +74,10 @@ def used(client, paths):
 
 def broken(deployment):
     """What the judge says of slots and promises, from records and tables alone."""
-    fabric, (ledger, _) = deployment.store.fabric("main"), deployment.store.ledger("main")
+    fabric, (ledger, _) = (
+        deployment.store.fabrics.get("main"),
+        deployment.store.fabrics.ledger("main"),
+    )
     parts = list(ledger.allocations.values())
     routed = forwarding_tables(fabric.topology, fabric.inventory, parts)
     tables = physical_tables(routed.rows, routed.index)

@@ -231,7 +231,7 @@ def test_a_bug_is_logged_and_not_told(deployment, caplog):
     def explode():
         raise RuntimeError("password=hunter2")
 
-    deployment.store.fabrics = explode
+    deployment.store.fabrics.all = explode
     with caplog.at_level(logging.ERROR):
         answer = client.get("/v1/fabrics")
     assert answer.status_code == 500
@@ -244,7 +244,7 @@ def test_a_database_that_is_away(deployment, client):
     def away():
         raise Unavailable("the database does not answer")
 
-    deployment.store.fabrics = away
+    deployment.store.fabrics.all = away
     answer = client.get("/v1/fabrics")
     assert answer.status_code == 503
     assert answer.json["code"] == "unavailable"

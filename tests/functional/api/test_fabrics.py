@@ -198,7 +198,7 @@ def test_host_names_may_hold_any_character(deployment):
     topology = Topology(Xgft((2, 1, 1), (1, 0, 0)))
     names = ("rack 1/node;1", "h\u00f6st:2")
     odd = replace(inventory(topology), host_names=names)
-    deployment.store.add_fabric("odd", topology, odd)
+    deployment.store.fabrics.add("odd", topology, odd)
     client = deployment.client()
     for host in client.get("/v1/fabrics/odd/hosts").json["hosts"]:
         url = f"/v1/fabrics/odd/hosts/{quote(host['name'], safe='')}"
@@ -237,7 +237,7 @@ def test_routing_compares_wanted_and_applied(deployment, client, allocate):
     (manager,) = before["subnet_managers"]
     assert not manager["current"]
     assert manager["problem"]
-    deployment.subnet_manager.publish(deployment.store.routed("main"))
+    deployment.subnet_manager.publish(deployment.store.fabrics.routed("main"))
     after = client.get(f"{F}/routing").json["subnet_managers"]
     assert after == [
         {
@@ -299,7 +299,7 @@ def test_two_rails(deployment):
     tree = Xgft((2, 4, 1), (1, 2, 0))
     ports = tuple((Port(0, 2 * g, k), Port(0, 2 * g + 1, k)) for g in range(2) for k in range(2))
     topology = Topology(tree, 2, ports)
-    deployment.store.add_fabric("rails", topology, inventory(topology))
+    deployment.store.fabrics.add("rails", topology, inventory(topology))
     client = deployment.client(default_fabric="rails")
     given = client.post("/v1/allocations", json={"name": "t", "hosts": 4}).json
     assert len(given["leaf_links"]) == len({tuple(link) for link in given["leaf_links"]})
@@ -441,7 +441,7 @@ def test_a_host_that_nova_withholds_is_no_advice(deployment, client):
     """Both are drained; an operator can undo only his own drain."""
     why = "server 1 vanished while nova-compute was not up"
     memory = HostMemory(quarantine={"node31": Quarantine(why, 0.0)})
-    deployment.store.judged_hosts("main", lambda before: memory)
+    deployment.store.compute_hosts.judged("main", lambda before: memory)
     for node in ("node07", "node31"):
         client.patch(f"{F}/hosts/{node}", json={"state": "drained"})
     room = {"releases": [], "undrain": [7], "hosts": 0}
@@ -456,7 +456,7 @@ def test_the_quarantine_of_a_host_ends_with_a_word(deployment, client):
     """The host is drained by ``nova`` meanwhile; ``up`` does not end the quarantine."""
     why = "server 1 vanished while nova-compute was not up"
     memory = HostMemory(quarantine={"node31": Quarantine(why, 0.0)})
-    deployment.store.judged_hosts("main", lambda before: memory)
+    deployment.store.compute_hosts.judged("main", lambda before: memory)
     url = f"{F}/hosts/node31"
     answer = client.patch(url, json={"state": "up"}).json
     assert (answer["state"], answer["source"]) == ("drained", "nova")
@@ -480,7 +480,7 @@ WITHHELD = HostMemory(
 
 
 def test_withheld_hosts_are_counted_by_cause(deployment, client):
-    deployment.store.judged_hosts("main", lambda before: WITHHELD)
+    deployment.store.compute_hosts.judged("main", lambda before: WITHHELD)
     told = client.get("/metrics").text
     counts = {"disabled": 1, "down": 0, "unknown": 0, "quarantined": 1, "occupied": 1}
     for cause, count in counts.items():
@@ -490,7 +490,7 @@ def test_withheld_hosts_are_counted_by_cause(deployment, client):
 def test_a_refusal_names_withheld_hosts_to_administrators(deployment, client):
     before = client.post("/v1/allocations", json={"name": "all", "hosts": 33}).json["detail"]
     assert "withheld" not in before
-    deployment.store.judged_hosts("main", lambda before: WITHHELD)
+    deployment.store.compute_hosts.judged("main", lambda before: WITHHELD)
     asked = {"name": "all", "hosts": 32}
     told = (
         "; withheld hosts: node29 (disabled in Nova: memory), node30 (server 1 runs there), "

@@ -79,7 +79,7 @@ def test_of_two_drained_leaves_each_holds_its_hosts(deployment):
     tree = Xgft((2, 4, 1), (1, 2, 0))
     ports = tuple((Port(0, 2 * g, k), Port(0, 2 * g + 1, k)) for g in range(2) for k in range(2))
     topology = Topology(tree, 2, ports)
-    deployment.store.add_fabric("rails", topology, inventory(topology))
+    deployment.store.fabrics.add("rails", topology, inventory(topology))
     client = deployment.client()
     leaves = [f"/v1/fabrics/rails/switches/leaf-0-{leaf}" for leaf in (0, 1)]
     for leaf in leaves:
@@ -101,10 +101,13 @@ def test_the_same_word_twice_changes_nothing_and_asks_for_no_routes(client):
 
 def test_another_process_catches_up(deployment, client):
     other = SqlStore(deployment.engine)
-    other.ledger("main")
+    other.fabrics.ledger("main")
     put(client, LEAF, "drained")
-    assert other.ledger("main")[0].drained_hosts == {4, 5, 6, 7}
-    assert other.ledger("main")[0].state() == SqlStore(deployment.engine).ledger("main")[0].state()
+    assert other.fabrics.ledger("main")[0].drained_hosts == {4, 5, 6, 7}
+    assert (
+        other.fabrics.ledger("main")[0].state()
+        == SqlStore(deployment.engine).fabrics.ledger("main")[0].state()
+    )
 
 
 def test_others_are_told_of_each_host_as_if_it_were_drained_alone(deployment):
@@ -183,7 +186,7 @@ def test_leaves_of_one_name_are_told_apart_by_guid(deployment):
     topology = Topology(Xgft((2, 2, 1), (1, 2, 0)))
     made = inventory(topology)
     named = tuple(replace(switch, name="switch") for switch in made.switches)
-    deployment.store.add_fabric("twins", topology, replace(made, switches=named))
+    deployment.store.fabrics.add("twins", topology, replace(made, switches=named))
     client = deployment.client()
     answer = client.get("/v1/fabrics/twins/switches/switch")
     assert answer.status_code == 400

@@ -118,7 +118,7 @@ def test_a_tenant_that_does_not_leave_in_time_stays(client, deployment, crowded,
     assert any(
         "the time to empty its old hosts is over" in line for line in story(client, crowded[0])
     )
-    assert deployment.store.ledger("main")[0].free_host_count == 8
+    assert deployment.store.fabrics.ledger("main")[0].free_host_count == 8
 
 
 def test_what_costs_too_much_stays_and_an_operator_may_override(client, crowded):

@@ -33,7 +33,7 @@ LINK = "leaf-0-3-2"
 @pytest.fixture
 def see(deployment):
     """Judge and record four readings in which these links are down."""
-    store, inventory = deployment.store, deployment.store.fabric("main").inventory
+    store, inventory = deployment.store, deployment.store.fabrics.get("main").inventory
     clock = [1_800_000_000.0]
 
     def see(*down: str) -> None:
@@ -52,7 +52,7 @@ def see(deployment):
                 rules = replace(RULES, mode=before.mode or RULES.mode)
                 return judge(before.memory, seen, rules, clock[0], before.operator)
 
-            store.judged("main", reading, judgement, 0.0)
+            store.faults.judged("main", reading, judgement, 0.0)
 
     return see
 
@@ -158,10 +158,10 @@ def test_an_alarm_is_shown_and_acknowledged(client, see):
 
 
 def test_counters_are_shown_with_links_and_allocations(client, deployment):
-    fabric = deployment.store.fabric("main")
+    fabric = deployment.store.fabrics.get("main")
     cable = fabric.inventory.cable_of_link[parse_link(LINK)]
     guid, at = cable.lower.guid, 1_800_000_000.0
-    deployment.store.record_counters("main", [SwitchCounters(guid, at, {1: PortCounters({})})])
+    deployment.store.port_counters.record("main", [SwitchCounters(guid, at, {1: PortCounters({})})])
     error = PortErrors(cable.lower, "PortRcvErrors", at, "grew", "gone")
     foreign = Foreign("gone", "up", 5000, 10, 100, 60.0)
     found = Findings(guid, at, True, (error,), (foreign,), {"gone": Data(1, 2, 3, 4)})
@@ -169,7 +169,7 @@ def test_counters_are_shown_with_links_and_allocations(client, deployment):
     def account(memory, reading, owners):
         return CounterMemory(reading), found
 
-    deployment.store.account_counters("main", account)
+    deployment.store.port_counters.account("main", account)
     shown = client.get(f"{F}/observation").json["counters"]
     name = fabric.inventory.switch_of_guid[guid].name
     assert shown["oldest"] == shown["newest"] == "2027-01-15T08:00:00Z"
@@ -190,11 +190,11 @@ def test_counters_are_shown_with_links_and_allocations(client, deployment):
 def test_data_of_live_allocations_is_counted(client, deployment):
     body = {"name": "blue", "hosts": 4, "project_id": "p"}
     id = client.post("/v1/allocations", json=body).json["id"]
-    guid = deployment.store.fabric("main").inventory.leaf_guids[0]
+    guid = deployment.store.fabrics.get("main").inventory.leaf_guids[0]
     reading = SwitchCounters(guid, 1_800_000_000.0, {1: PortCounters({})})
     found = Findings(guid, reading.at, True, data={id: Data(1, 2, 3, 4)})
-    deployment.store.record_counters("main", [reading])
-    deployment.store.account_counters("main", lambda *_: (CounterMemory(reading), found))
+    deployment.store.port_counters.record("main", [reading])
+    deployment.store.port_counters.account("main", lambda *_: (CounterMemory(reading), found))
     lines = client.get("/metrics").text.splitlines()
     shown = [line for line in lines if line.startswith("laas_allocation_data_bytes_total{")]
     values = {line.split('place="')[1].split('"')[0]: line.split()[-1] for line in shown}

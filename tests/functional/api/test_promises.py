@@ -33,11 +33,13 @@ def part(allocate):
 
 def recorded(deployment, ids):
     """(link, direction) -> (mean, variance) in Gb/s, added up from the records of sharers."""
-    fabric = deployment.store.fabric("main")
+    fabric = deployment.store.fabrics.get("main")
     tree, names = fabric.topology.tree, fabric.inventory.host_names
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for id in ids:
-        for link, certain, mean, variance in deployment.store.allocation(id).placed.slots.promised:
+        for link, certain, mean, variance in deployment.store.allocations.get(
+            id
+        ).placed.slots.promised:
             number, down = divmod(link, 2)
             if number < tree.leaf_links + tree.spine_links:
                 x = tree.link_at(number)
@@ -100,7 +102,7 @@ def test_pages_go_on_where_a_promise_has_gone(client, part, share):
 
 def read(deployment, at, words):
     """Readings of all switches, accounted as a worker does; ``words`` by (GUID, port)."""
-    fabric = deployment.store.fabric("main")
+    fabric = deployment.store.fabrics.get("main")
     cabling, rules = Cabling(fabric.inventory), CounterRules()
     ports: dict[int, dict[int, PortCounters]] = defaultdict(dict)
     for cable in fabric.inventory.cable_of_link.values():
@@ -113,13 +115,13 @@ def read(deployment, at, words):
     for (guid, port), (sent, received) in words.items():
         ports[guid][port] = PortCounters({"PortXmitData": sent, "PortRcvData": received})
     readings = [SwitchCounters(guid, at, found) for guid, found in ports.items()]
-    deployment.store.record_counters("main", readings)
+    deployment.store.port_counters.record("main", readings)
 
     def account(memory, reading, owners):
         after = accounted(memory, reading, cabling, owners, rules)
         return after, findings(after, cabling, rules)
 
-    while deployment.store.account_counters("main", account):
+    while deployment.store.port_counters.account("main", account):
         pass
 
 
@@ -127,7 +129,7 @@ def test_promised_and_measured_stand_side_by_side(client, deployment, part, shar
     """In 10 s, 1.25e9 words of 4 bytes are 4 Gb/s."""
     share(40, 0.2)
     promises = client.get(f"{F}/promises").json["promises"]
-    inventory = deployment.store.fabric("main").inventory
+    inventory = deployment.store.fabrics.get("main").inventory
     cable = inventory.cable_of_link[
         parse_link(next(p["link"] for p in promises if p["kind"] == "leaf"))
     ]
@@ -165,19 +167,19 @@ def test_where_only_the_upper_switch_was_read_its_counters_tell(client, deployme
     name = next(
         p["link"] for p in client.get(f"{F}/promises").json["promises"] if p["kind"] == "leaf"
     )
-    cable = deployment.store.fabric("main").inventory.cable_of_link[parse_link(name)]
+    cable = deployment.store.fabrics.get("main").inventory.cable_of_link[parse_link(name)]
     upper = cable.upper
     for at, words in ((1_800_000_000.0, 0), (1_800_000_010.0, 1_250_000_000)):
         ports = {upper.port: PortCounters({"PortXmitData": 0, "PortRcvData": words})}
-        fabric = deployment.store.fabric("main")
+        fabric = deployment.store.fabrics.get("main")
         cabling, rules = Cabling(fabric.inventory), CounterRules()
-        deployment.store.record_counters("main", [SwitchCounters(upper.guid, at, ports)])
+        deployment.store.port_counters.record("main", [SwitchCounters(upper.guid, at, ports)])
 
         def account(memory, reading, owners, cabling=cabling, rules=rules):
             after = accounted(memory, reading, cabling, owners, rules)
             return after, findings(after, cabling, rules)
 
-        deployment.store.account_counters("main", account)
+        deployment.store.port_counters.account("main", account)
     shown = client.get(f"{F}/promises").json["promises"]
     measured = {p["direction"]: p["measured"]["bandwidth"] for p in shown if p["link"] == name}
     assert measured == {"up": 4.0, "down": 0.0}
@@ -251,14 +253,14 @@ def test_a_larger_risk_has_room_for_more_tenants(client, allocate):
 
 def test_questions_change_nothing(client, deployment, part, share):
     share(7, 1.0, deviation=0.3)
-    before = deployment.store.ledger("main")[0].state()
+    before = deployment.store.fabrics.ledger("main")[0].state()
     promised = client.get(f"{F}/promises").json
     for bandwidth, deviation in ((0.5, 0.0), (2.0, 0.5), ("6,2,2", 1.0)):
         asked = {"slots": 3, "bandwidth": bandwidth, "deviation": deviation}
         answer = fit(client, **asked, risks="0.01,0.4").json
         assert fit(client, **asked, risks="0.4,0.01").json == answer
         assert answer["risks"][0]["tenants"] > 0
-    assert deployment.store.ledger("main")[0].state() == before
+    assert deployment.store.fabrics.ledger("main")[0].state() == before
     assert client.get(f"{F}/promises").json == promised
 
 

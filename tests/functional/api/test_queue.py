@@ -254,11 +254,11 @@ def test_looks_again_when_something_outlives_its_end(easy):
 
 def test_a_repaired_host_admits(fifo):
     store = fifo.deployment.store
-    store.set_host_state("main", 0, HostState.FAILED)
+    store.components.set_host_state("main", 0, HostState.FAILED)
     waiting = fifo.wait("a", 32)
     assert waiting["waits_for"]["code"] in ("fault", "too_few_hosts")
     assert fifo.work() == 0
-    name = fifo.deployment.store.fabric("main").inventory.host_names[0]
+    name = fifo.deployment.store.fabrics.get("main").inventory.host_names[0]
     fifo.client.patch(f"/v1/fabrics/main/hosts/{name}", json={"state": "up"})
     assert fifo.work() == 1
 
@@ -334,9 +334,9 @@ def test_convergence_leaves_queued_ones_alone(fifo):
     fifo.give("blue", 32)
     fifo.wait("a", 4)
     store = fifo.deployment.store
-    assert store.due(fifo.deployment.clock()) == []
-    assert [r.state for r in store.allocations(states=[State.QUEUED])] == [State.QUEUED]
-    assert len(store.routed("main").tenants) == 1
+    assert store.allocations.due(fifo.deployment.clock()) == []
+    assert [r.state for r in store.allocations.page(states=[State.QUEUED])] == [State.QUEUED]
+    assert len(store.fabrics.routed("main").tenants) == 1
 
 
 def test_looking_twice_at_the_same_state_costs_no_search(fifo, monkeypatch):
@@ -344,7 +344,9 @@ def test_looking_twice_at_the_same_state_costs_no_search(fifo, monkeypatch):
     fifo.wait("a", 4)
     assert fifo.work() == 0
     searches = []
-    monkeypatch.setattr(fifo.deployment.store, "admit_waiting", lambda *given: searches.append(1))
+    monkeypatch.setattr(
+        fifo.deployment.store.admissions, "admit_waiting", lambda *given: searches.append(1)
+    )
     assert fifo.work() == 0
     assert searches == []
 

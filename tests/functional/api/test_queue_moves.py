@@ -106,7 +106,11 @@ class Site:
     def stays(self, **work):
         """Work; return whether nobody was asked to move."""
         self.work(**work)
-        return not self.announced() and not self.moving() and self.store.queue_room("main") is None
+        return (
+            not self.announced()
+            and not self.moving()
+            and self.store.queue_rooms.get("main") is None
+        )
 
     def needs_moves(self, size):
         """Whether so many hosts fit only after a move."""
@@ -114,7 +118,7 @@ class Site:
         return answer.status_code == 200 and not answer.json["fits"]
 
     def sound(self):
-        ledger, _ = self.store.ledger("main")
+        ledger, _ = self.store.fabrics.ledger("main")
         held = list(ledger.everybody())
         tree = ledger.topology
         broken = [fault for allocation in held for fault in shape_violations(tree, allocation)]
@@ -364,8 +368,8 @@ def test_the_room_of_a_fault_is_not_waited_for(site):
     site.work(1)
     joining = site.show(site.tenants[5])["announced"]["joining"]
     for name in joining:
-        number = site.store.fabric("main").inventory.host_numbers[name]
-        site.store.set_host_state("main", number, HostState.FAILED)
+        number = site.store.fabrics.get("main").inventory.host_numbers[name]
+        site.store.components.set_host_state("main", number, HostState.FAILED)
     site.work(20)
     assert site.client.get(ROOM).json["plan"]["state"] in ("failed", "moving")
     site.later(1000)

@@ -20,10 +20,12 @@ def say(client, state, *links):
 
 def proceed(deployment):
     """Complete one phase of each change of placement, as the worker does once it is confirmed."""
-    topology = deployment.store.fabric("main").topology
-    for record in deployment.store.allocations():
+    topology = deployment.store.fabrics.get("main").topology
+    for record in deployment.store.allocations.page():
         if record.change is not None:
-            deployment.store.proceed(record, record.change.done(topology, ConfirmedBy.SWITCHES))
+            deployment.store.placement_changes.proceed(
+                record, record.change.done(topology, ConfirmedBy.SWITCHES)
+            )
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_repair_gives_a_new_version_and_frees_the_old_links_last(client, deploym
     assert begun.json["version"] == old["version"] + 1
     assert begun.headers["ETag"] == f'"{begun.json["version"]}"'
     assert (begun.json["state"], begun.json["changing"]) == ("active", "prepare")
-    asked = deployment.store.allocation(old["id"]).history[-1].by
+    asked = deployment.store.allocations.get(old["id"]).history[-1].by
     assert asked is not None
     assert asked.request_id == begun.headers["x-openstack-request-id"]
     assert begun.json["hosts"] == old["hosts"]
@@ -155,7 +157,7 @@ def test_wrong_times_to_repair(client, deployment):
 )
 def test_who_may_repair(ask, client, deployment, spread, token, status):
     say(client, "failed", "leaf-0-0-1")
-    (record,) = deployment.store.allocations()
+    (record,) = deployment.store.allocations.page()
     with deployment.engine.begin() as connection:
         connection.exec_driver_sql("update allocation set project_id = 'blue'")
     assert ask(token, "POST", f"/v1/allocations/{record.id}/repair").status_code == status

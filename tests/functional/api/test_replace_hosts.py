@@ -40,8 +40,8 @@ def judged(deployment):
     """Check the ledger: what everybody holds is apart, legal, and in Nova."""
 
     def check():
-        records = [r for r in deployment.store.allocations() if r.placed is not None]
-        topology = deployment.store.fabric("main").topology
+        records = [r for r in deployment.store.allocations.page() if r.placed is not None]
+        topology = deployment.store.fabrics.get("main").topology
         assert isolation_violations(topology, [r.held for r in records]) == []
         assert [v for r in records for v in shape_violations(topology, r.placed)] == []
 
@@ -61,7 +61,7 @@ def test_a_failed_host_is_replaced(client, deployment, active, work, replace, fa
     assert replace(path).status_code == 200, "none has failed"
     assert client.get(path).json["version"] == before["version"]
     fail(dead)
-    record = deployment.store.allocation(before["id"])
+    record = deployment.store.allocations.get(before["id"])
     SqlQuotas(deployment.engine).set(record.project_id, 3, None)
     deployment.compute.servers[dead] = record.project_id
     begun = replace(path)
@@ -84,7 +84,7 @@ def test_a_failed_host_is_replaced(client, deployment, active, work, replace, fa
     after = client.get(path).json
     assert (after["changing"], after["error"], after["degraded"]) == (None, None, None)
     assert owned(client, path) == sorted(names(after)) == sorted([*alive, new])
-    assert after["requested"] == deployment.store.allocation(before["id"]).hosts == 3
+    assert after["requested"] == deployment.store.allocations.get(before["id"]).hosts == 3
     assert after["pkey"] == before["pkey"]
     told = next(line for line in story(client, path) if line.startswith("other hosts asked for"))
     assert "1 host join, 1 host leave" in told

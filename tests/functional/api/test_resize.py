@@ -198,7 +198,7 @@ def test_a_change_turns_back_when_the_old_size_is_asked_for(client, deployment, 
     work()
     after = client.get(path).json
     assert (names(after), after["links"]) == (names(before), before["links"])
-    assert deployment.store.allocation(before["id"]).hosts == 3
+    assert deployment.store.allocations.get(before["id"]).hosts == 3
 
 
 def test_new_hosts_that_cannot_be_used_turn_the_change_back(client, deployment, active, work):
@@ -213,7 +213,7 @@ def test_new_hosts_that_cannot_be_used_turn_the_change_back(client, deployment, 
         def problem(self, host):
             return ""
 
-    deployment.store.host_memory = lambda fabric: Memory()
+    deployment.store.compute_hosts.memory = lambda fabric: Memory()
     work()
     after = client.get(path).json
     assert (names(after), after["changing"]) == (names(before), None)
@@ -222,7 +222,7 @@ def test_new_hosts_that_cannot_be_used_turn_the_change_back(client, deployment, 
 
 def test_growth_counts_against_the_quota_from_its_beginning(deployment, client, active, work):
     path = active(3)
-    record = deployment.store.allocation(path.rsplit("/", 1)[1])
+    record = deployment.store.allocations.get(path.rsplit("/", 1)[1])
     SqlQuotas(deployment.engine).set(record.project_id, 5, None)
     for body in ({"hosts": 6}, {"hosts": 6, "dry_run": True}):
         refused = client.patch(path, json=body)
@@ -230,9 +230,9 @@ def test_growth_counts_against_the_quota_from_its_beginning(deployment, client, 
     assert client.patch(path, json={"hosts": 5}).status_code == 202
     work()
     assert client.patch(path, json={"hosts": 2}).status_code == 202
-    assert deployment.store.allocation(record.id).hosts == 5, "what it still has counts"
+    assert deployment.store.allocations.get(record.id).hosts == 5, "what it still has counts"
     work()
-    assert deployment.store.allocation(record.id).hosts == 2
+    assert deployment.store.allocations.get(record.id).hosts == 2
 
 
 def test_no_more_hosts_than_servers_in_nova(deployment, client, active):
@@ -277,7 +277,7 @@ def test_a_release_ends_a_change_of_size(client, deployment, active, work):
     assert client.delete(path).status_code == 202
     work()
     assert client.get(path).json["state"] == State.RELEASED.value
-    assert deployment.store.ledger("main")[0].free_host_count == 32
+    assert deployment.store.fabrics.ledger("main")[0].free_host_count == 32
     assert deployment.compute.aggregates == {}
 
 

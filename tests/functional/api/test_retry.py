@@ -17,7 +17,7 @@ SOON = datetime(2030, 1, 1, tzinfo=UTC)
 def waiting(client, deployment):
     """The id of an allocation whose last step failed."""
     id = client.post("/v1/allocations", json={"name": "blue", "hosts": 4}).json["id"]
-    deployment.store.postpone(id, SOON, "Nova is away")
+    deployment.store.allocations.postpone(id, SOON, "Nova is away")
     return id
 
 
@@ -28,15 +28,15 @@ def test_progress_says_what_comes_next_and_when(client, deployment, waiting):
         "next_step": "publish routes",
         "failures": 1,
         "next_try": "2030-01-01T00:00:00Z",
-        "generation_wanted": deployment.store.allocation(waiting).generation,
+        "generation_wanted": deployment.store.allocations.get(waiting).generation,
         "generation_seen": None,
     }
     SqlLeases(deployment.engine).take("main", "node1/7", 3600)
-    generation = deployment.store.fabric("main").routes_generation
-    deployment.store.note_applied("main", Applied(generation))
+    generation = deployment.store.fabrics.get("main").routes_generation
+    deployment.store.observations.note_applied("main", Applied(generation))
     progress = client.get(f"/v1/allocations/{waiting}").json["progress"]
     assert (progress["next_step"], progress["generation_seen"]) == ("hand over", generation)
-    deployment.store.note_applied("main", Applied(None, "OpenSM does not run"))
+    deployment.store.observations.note_applied("main", Applied(None, "OpenSM does not run"))
     routing = client.get("/v1/fabrics/main/routing").json
     assert (routing["generation"], routing["worker"]["generation"]) == (generation, None)
     assert routing["worker"]["name"] == "node1/7"
@@ -58,13 +58,15 @@ def test_retry_takes_the_next_step_now(client, deployment, waiting):
     assert (answer.json["error"], answer.json["progress"]["next_try"]) == (None, None)
     assert answer.json["history"][-1]["reason"].startswith("retry asked for by")
     assert deployment.woken > woken
-    assert deployment.store.due(datetime(2026, 1, 1, tzinfo=UTC)) == [waiting]
+    assert deployment.store.allocations.due(datetime(2026, 1, 1, tzinfo=UTC)) == [waiting]
     assert client.post(f"/v1/allocations/{waiting}/retry").status_code == 200
 
 
 def test_retry_goes_on_where_it_was_parked(client, deployment, waiting):
     store = deployment.store
-    store.transition(store.allocation(waiting), State.ERROR, "parked", error="a bug")
+    store.allocations.transition(
+        store.allocations.get(waiting), State.ERROR, "parked", error="a bug"
+    )
     assert client.get(f"/v1/allocations/{waiting}").json["state"] == "error"
     assert 'laas_allocations{fabric="main",state="error"} 1.0' in client.get("/metrics").text
     stale = {"If-Match": '"1"'}
@@ -126,8 +128,8 @@ def test_where_the_time_of_allocations_goes_is_measured(client, deployment, allo
 
 def test_what_workers_saw_is_measured(client, deployment):
     SqlLeases(deployment.engine).take("main", "node1/7", 3600)
-    deployment.store.note_drift("main", Drift.ROUTES, "another engine")
-    deployment.store.note_drift("main", Drift.ROUTES, "another engine")
+    deployment.store.observations.note_drift("main", Drift.ROUTES, "another engine")
+    deployment.store.observations.note_drift("main", Drift.ROUTES, "another engine")
     told = client.get("/metrics").text
     assert 'laas_drift_total{fabric="main",kind="routes"} 2.0' in told
     assert 'laas_drift_total{fabric="main",kind="hosts"} 0.0' in told
@@ -136,12 +138,12 @@ def test_what_workers_saw_is_measured(client, deployment):
     assert 'laas_fabric_taken_total{fabric="main"} 1.0' in told
     assert 'laas_worker_stuck_total{fabric="main"} 0.0' in told
     assert "laas_fabric_compared_seconds{" not in told
-    deployment.store.note_compared("main")
+    deployment.store.observations.note_compared("main")
     assert 'laas_fabric_compared_seconds{fabric="main"} ' in client.get("/metrics").text
-    generation = deployment.store.fabric("main").routes_generation
-    deployment.store.note_applied("main", Applied(generation))
+    generation = deployment.store.fabrics.get("main").routes_generation
+    deployment.store.observations.note_applied("main", Applied(generation))
     assert 'laas_fabric_routes_current{fabric="main"} 1.0' in client.get("/metrics").text
-    deployment.store.note_applied("main", Applied(None, "OpenSM does not run"))
-    deployment.store.note_applied("main", Applied(generation))
+    deployment.store.observations.note_applied("main", Applied(None, "OpenSM does not run"))
+    deployment.store.observations.note_applied("main", Applied(generation))
     told = client.get("/metrics").text
     assert 'laas_drift_repaired_total{fabric="main",kind="routes"} 1.0' in told

@@ -109,8 +109,8 @@ def test_moves_are_planned_held_and_counted(client, deployment, part, share):
     assert set(begun.json["joining"]) == set(units(begun.json)) - {host}
     conflict = client.patch(f"/v1/allocations/{first['id']}", json={"slots": 9})
     assert conflict.status_code == 409
-    record = deployment.store.allocation(first["id"])
-    deployment.store.proceed(record, "moved")
+    record = deployment.store.allocations.get(first["id"])
+    deployment.store.placement_changes.proceed(record, "moved")
     over = client.get(f"/v1/allocations/{first['id']}").json
     assert (over["changing"], over["unit_moves"], over["slots"]) == (None, [], 8)
 
@@ -200,7 +200,9 @@ def test_a_change_of_different_demands_moves_virtual_machines(client, deployment
     begun = client.patch(f"/v1/allocations/{made['id']}", json=grown)
     assert begun.status_code == 202, begun.text
     assert begun.json["unit_moves"] == plan.json["unit_moves"]
-    deployment.store.proceed(deployment.store.allocation(made["id"]), "moved")
+    deployment.store.placement_changes.proceed(
+        deployment.store.allocations.get(made["id"]), "moved"
+    )
     over = client.get(f"/v1/allocations/{made['id']}").json
     assert (over["changing"], over["slots"]) == (None, 5)
     assert sorted(n for on in units(over).values() for n in on) == list(range(5))
@@ -234,7 +236,7 @@ def test_a_wrong_field_is_named(client, part, body, field):
 
 def test_hosts_with_several_rails_are_not_shared(deployment):
     made = generate(Description(xgft="3;2,2,4;1,2,2", rails=2, wiring="plane"))
-    deployment.store.add_fabric("planes", made.topology, made.inventory)
+    deployment.store.fabrics.add("planes", made.topology, made.inventory)
     client = deployment.client(default_fabric="planes")
     body = {"name": "x", "hosts": 4, "sharing": {"slots": 2, "bandwidth": 10.0}}
     for dry_run in (True, False):

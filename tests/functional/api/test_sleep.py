@@ -20,7 +20,7 @@ SLEEP = "/v1/fabrics/main/sleep"
 def deployment(bare):
     """A fabric of 8 leaves; the subnet manager has the place of the first host."""
     made = generate(Description(xgft="3;4,4,2;1,4,4", subnet_managers=1))
-    bare.store.add_fabric("main", made.topology, made.inventory)
+    bare.store.fabrics.add("main", made.topology, made.inventory)
     return bare
 
 

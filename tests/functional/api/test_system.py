@@ -194,7 +194,7 @@ def test_metrics_survive_the_database(deployment, client):
     def away():
         raise Unavailable("the database does not answer")
 
-    deployment.store.fabrics = away
+    deployment.store.fabrics.all = away
     assert figures(client)["laas_store_up",] == 0
 
 

@@ -80,7 +80,7 @@ def tally(deployment):
 
 def make_room(deployment):
     """Keep some allocations, and enough free hosts for new ones; return the ids."""
-    live = deployment.store.allocations(states=(State.QUEUED, State.ALLOCATING, State.ACTIVE))
+    live = deployment.store.allocations.page(states=(State.QUEUED, State.ALLOCATING, State.ACTIVE))
     if not live:
         live = [
             deployment.use_cases().allocations.allocate(
@@ -93,9 +93,11 @@ def make_room(deployment):
         return [record.id for record in live]
     for record in reversed(live):
         if record.state is State.QUEUED:
-            deployment.store.cancel(record, "room for others")
+            deployment.store.allocations.cancel(record, "room for others")
         elif not [one for one in live if one.parent == record.id]:
-            deployment.store.transition(record, State.RELEASING, "room for others", force=True)
+            deployment.store.allocations.transition(
+                record, State.RELEASING, "room for others", force=True
+            )
     deployment.converge()
     return [record.id for record in live]
 

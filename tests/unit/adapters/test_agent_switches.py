@@ -62,7 +62,7 @@ def test_what_is_confirmed_says_where_the_agents_time_went(agents):
 
 
 def test_each_fabric_has_an_active_one_of_its_own(managed, agents):
-    managed.add_fabric("g", SMALL, HOSTS)
+    managed.fabrics.add("g", SMALL, HOSTS)
     agents.report("f", "a", STARTING, LEASE)
     assert agents.report("g", "a", STARTING, LEASE).active == "a"
     assert agents.report("g", "b", STARTING, LEASE).active == "a"
@@ -183,7 +183,7 @@ def test_the_active_agent_makes_room_for_nobody_before_another_one_is_active(age
 
 def test_random_histories(managed, agents, clock):
     """Random reports of two and of three agents; each step is compared with the rules."""
-    managed.add_fabric("g", SMALL, HOSTS)
+    managed.fabrics.add("g", SMALL, HOSTS)
     lived(agents, clock, Random(2), "f", ["sm0", "sm1"])
     lived(agents, clock, Random(3), "g", ["sm0", "sm1", "sm2"])
 

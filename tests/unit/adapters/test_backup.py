@@ -79,7 +79,7 @@ INVENTORY = replace(
 def told(store):
     """A store that records notifications, so that the outbox is not empty."""
     told = SqlStore(store._engine, announce=True)
-    told.add_fabric("f", SMALL, INVENTORY)
+    told.fabrics.add("f", SMALL, INVENTORY)
     return told
 
 
@@ -93,7 +93,7 @@ def empty(blank):
 
 def lived_in(store):
     """Fill every table, with an allocation in every state."""
-    store.set_shared_plane("f", SharedPlane((2,), ()))
+    store.components.set_shared_plane("f", SharedPlane((2,), ()))
     admit(store, "gone")
     release(store, "gone")
     container(store, "box", slot=1)
@@ -102,28 +102,32 @@ def lived_in(store):
     spines = (ColumnShare(0, 3, 1), ColumnShare(1, 3, 1))
     share(store, "part", Allocation("part", 2, "test", leaves, spines))
     slots(store, "sharer", "part", SlotDemand(3, 1.0, 0.25))
-    store.move(active(store, "moving"), lambda fabric: Move(elsewhere("moving"), "another way"))
-    store.admit(
+    store.placement_changes.move(
+        active(store, "moving"), lambda fabric: Move(elsewhere("moving"), "another way")
+    )
+    store.admissions.admit(
         new("waits", "key", duration=9.5), lambda fabric: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "full"))
     )
-    store.set_host_state("f", 5, HostState.DRAINED)
-    store.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED)
-    store.set_switch_state("f", SPINE, SwitchState.MAINTENANCE)
-    store.set_observation_mode("f", Mode.OBSERVE)
-    store.describe_hosts("f", {3: HostChange(frozenset({"gpu"}), 7)})
-    store.set_virtual_ports("f", {ADAPTER: [0x2C90300000031]})
-    store.note_drift("f", Drift.POOL, "host away")
-    store.judged_hosts("f", lambda memory: HostMemory(quarantine={"n": Quarantine("why", 1.0)}))
-    store.note_applied("f", Applied(None, "nobody"))
+    store.components.set_host_state("f", 5, HostState.DRAINED)
+    store.components.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED)
+    store.components.set_switch_state("f", SPINE, SwitchState.MAINTENANCE)
+    store.faults.set_mode("f", Mode.OBSERVE)
+    store.components.describe_hosts("f", {3: HostChange(frozenset({"gpu"}), 7)})
+    store.components.set_virtual_ports("f", {ADAPTER: [0x2C90300000031]})
+    store.observations.note_drift("f", Drift.POOL, "host away")
+    store.compute_hosts.judged(
+        "f", lambda memory: HostMemory(quarantine={"n": Quarantine("why", 1.0)})
+    )
+    store.observations.note_applied("f", Applied(None, "nobody"))
     SqlQuotas(store._engine).set("blue", 12, None)
     ufm = SqlUfmMemory(store._engine)
     ufm.begin(Request("f", 0x101, False, frozenset({0x1B, 0x2B}), 1))
     ufm.mark("f", [PortRef(0x1A, 3)])
     SqlLeases(store._engine).take("f", "worker-1", 60)
     SqlLeases(store._engine).enrol("worker-1", 60)
-    store.postpone("boxed", NOW, "Nova does not answer")
+    store.allocations.postpone("boxed", NOW, "Nova does not answer")
     move = RoomMove("moving", elsewhere("moving"), 1, 1.0, NOW)
-    store.record_room(
+    store.queue_rooms.record(
         QueueRoom(
             fabric="f",
             state=RoomState.FAILED,
@@ -193,8 +197,8 @@ def test_what_is_restored_is_what_was_backed_up_but_for_the_numbers(told, empty,
     assert after == before
     assert sound(empty) == []
     assert claims(store) == claims(told)
-    assert store.ledger("f")[0].state() == told.ledger("f")[0].state()
-    record = store.allocation("moving")
+    assert store.fabrics.ledger("f")[0].state() == told.fabrics.ledger("f")[0].state()
+    record = store.allocations.get("moving")
     assert record.history[-1].reason == "restored from the backup of 2026-06-01 00:00:00 UTC"
     assert record.history[-1].state is State.ACTIVE
 
@@ -203,11 +207,11 @@ def test_life_goes_on_after_a_restore(told, empty, tmp_path):
     """New rows get new numbers; PostgreSQL has a sequence for them that a restore has to set."""
     lived_in(told)
     store = restored(empty, back_up(told, tmp_path / "laas.gz"))
-    store.cancel(store.allocation("waits"), "no more")
+    store.allocations.cancel(store.allocations.get("waits"), "no more")
     release(store, "boxed")
-    store.set_shared_plane("f", NO_PLANE)
+    store.components.set_shared_plane("f", NO_PLANE)
     admit(store, "next", slot=2)
-    assert [one.id for one in store.allocations()][-1] == "next"
+    assert [one.id for one in store.allocations.page()][-1] == "next"
     assert sound(empty) == []
 
 
@@ -217,20 +221,20 @@ def test_nothing_that_others_have_seen_goes_back(told, empty, tmp_path):
     leases = SqlLeases(told._engine)
     path = back_up(told, tmp_path / "laas.gz")
     for number in range(5):
-        told.set_host_state("f", 6, [HostState.DRAINED, HostState.UP][number % 2])
-    told.rename(told.allocation("box"), "other")
-    seen, token = told.fabric("f"), _token(told)
+        told.components.set_host_state("f", 6, [HostState.DRAINED, HostState.UP][number % 2])
+    told.allocations.rename(told.allocations.get("box"), "other")
+    seen, token = told.fabrics.get("f"), _token(told)
     cached = SqlStore(empty)
     store = restored(empty, path, seen=lambda fabric: {"f": 5_000_000}[fabric])
-    after = store.fabric("f")
+    after = store.fabrics.get("f")
     assert after.generation == after.routes_generation == 5_000_000 + LIFT > seen.generation
-    assert store.routed("f").generation > seen.routes_generation
-    assert store.allocation("box").version > told.allocation("box").version
-    assert replace(store.holding("f"), taken=0) == Holding()
+    assert store.fabrics.routed("f").generation > seen.routes_generation
+    assert store.allocations.get("box").version > told.allocations.get("box").version
+    assert replace(store.observations.holding("f"), taken=0) == Holding()
     assert _token(store) > token
-    for one in store.allocations():
+    for one in store.allocations.page():
         assert one.generation == after.generation, "confirmed only by what is published now"
-    assert cached.ledger("f")[0].state() == store.ledger("f")[0].state()
+    assert cached.fabrics.ledger("f")[0].state() == store.fabrics.ledger("f")[0].state()
     assert leases.free() == []
     assert SqlLeases(empty).free() == ["f"]
 
@@ -248,9 +252,9 @@ def test_a_process_that_ran_through_a_restore_reads_the_fabric_anew(told, empty,
     running = SqlStore(empty)
     store = restored(empty, path)
     running._ledgers.keep("f", told._ledgers.caught_up(_session(told), "f"))
-    assert set(running.ledger("f")[0].allocations) == {"kept"}
+    assert set(running.fabrics.ledger("f")[0].allocations) == {"kept"}
     assert admit(running, "found", slot=2).state is State.ALLOCATING
-    assert set(store.ledger("f")[0].allocations) == {"kept", "found"}
+    assert set(store.fabrics.ledger("f")[0].allocations) == {"kept", "found"}
 
 
 def _session(store):
@@ -280,9 +284,9 @@ def test_others_write_while_a_backup_is_taken(told, empty, tmp_path, monkeypatch
     path = back_up(told, tmp_path / "laas.gz")
     other.join()
     store = restored(empty, path)
-    assert [one.id for one in store.allocations()] == ["first"]
+    assert [one.id for one in store.allocations.page()] == ["first"]
     assert sound(empty) == []
-    assert len(told.allocations()) == 2
+    assert len(told.allocations.page()) == 2
 
 
 def test_only_an_empty_database_is_restored_into(told, empty, tmp_path):
@@ -297,7 +301,7 @@ def test_only_an_empty_database_is_restored_into(told, empty, tmp_path):
     with pytest.raises(Conflict, match="there are rows of quota"):
         restored(empty, path)
     SqlQuotas(empty).unset("somebody")
-    assert restored(empty, path).fabric("f")
+    assert restored(empty, path).fabrics.get("f")
 
 
 def test_a_database_with_tables_of_others_is_left_alone(told, empty, tmp_path):
@@ -320,7 +324,7 @@ def test_a_row_that_cannot_be_written_leaves_nothing_behind(told, empty, tmp_pat
         restored(empty, path)
     assert not any(rows(empty).values())
     path = back_up(told, path)
-    assert restored(empty, path).fabric("f")
+    assert restored(empty, path).fabrics.get("f")
 
 
 def _put(path, documents):
@@ -411,5 +415,5 @@ def test_numbers_that_cannot_be_moved_on_are_refused(told, empty, tmp_path):
 def test_an_idempotency_key_outlives_a_restore(told, empty, tmp_path):
     first = admit(told, "a", key="k")
     store = restored(empty, back_up(told, tmp_path / "laas.gz"))
-    again = store.admit(replace(new("b", "k"), name="a"), lambda fabric: None)
+    again = store.admissions.admit(replace(new("b", "k"), name="a"), lambda fabric: None)
     assert again.id == first.id

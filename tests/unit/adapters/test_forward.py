@@ -22,9 +22,9 @@ from tests.unit.adapters.test_store import HOSTS, SMALL, across_pods, admit, new
 @pytest.fixture
 def past(store):
     """A store with a fabric and allocation a, and a copy of the database at that moment."""
-    store.add_fabric("f", SMALL, HOSTS)
+    store.fabrics.add("f", SMALL, HOSTS)
     admit(store, "a", 0)
-    store.ledger("f")
+    store.fabrics.ledger("f")
     return store, rewind.copy(store._engine)
 
 
@@ -35,24 +35,24 @@ def sound(store: SqlStore) -> None:
 
 def same(store: SqlStore) -> bool:
     """Whether the ledger in memory is that of the tables."""
-    mine, tables = store.ledger("f")[0], rebuilt(store)
+    mine, tables = store.fabrics.ledger("f")[0], rebuilt(store)
     return mine.allocations == tables.allocations and mine.drained_hosts == tables.drained_hosts
 
 
 def test_each_generation_has_a_stamp_of_its_own(past):
     store, rows = past
-    before = store.fabric("f")
+    before = store.fabrics.get("f")
     admit(store, "b", 1)
-    first = store.fabric("f")
+    first = store.fabrics.get("f")
     rewind.put_back(store._engine, rows)
     other = SqlStore(store._engine)
     admit(other, "c", 1)
-    second = other.fabric("f")
+    second = other.fabrics.get("f")
     assert second.generation == first.generation == before.generation + 1
     assert len({before.stamp, first.stamp, second.stamp}) == 3
-    assert second.stamp == second.routes_stamp == other.routed("f").stamp
-    other.set_host_state("f", 3, HostState.DRAINED)
-    third = other.fabric("f")
+    assert second.stamp == second.routes_stamp == other.fabrics.routed("f").stamp
+    other.components.set_host_state("f", 3, HostState.DRAINED)
+    third = other.fabrics.get("f")
     assert third.stamp != third.routes_stamp == second.stamp
 
 
@@ -62,13 +62,16 @@ def test_a_ledger_of_another_past_is_read_again(past, ahead):
     store, rows = past
     admit(store, "lost-1", 1)
     admit(store, "lost-2", 2)
-    assert {*store.ledger("f")[0].allocations} == {"a", "lost-1", "lost-2"}
+    assert {*store.fabrics.ledger("f")[0].allocations} == {"a", "lost-1", "lost-2"}
     rewind.put_back(store._engine, rows)
     other = SqlStore(store._engine)
     for slot in range(1, 1 + ahead):
         admit(other, f"new-{slot}", slot)
     assert same(store)
-    assert {*store.ledger("f")[0].allocations} == {"a", *(f"new-{s}" for s in range(1, 1 + ahead))}
+    assert {*store.fabrics.ledger("f")[0].allocations} == {
+        "a",
+        *(f"new-{s}" for s in range(1, 1 + ahead)),
+    }
     sound(store)
 
 
@@ -79,14 +82,14 @@ def test_the_next_caller_gets_no_double_claim(past):
     admit(store, "lost", 1)
     rewind.put_back(store._engine, rows)
     other = SqlStore(store._engine)
-    other.set_host_state("f", 3, HostState.DRAINED)
-    other.set_host_state("f", 2, HostState.DRAINED)
+    other.components.set_host_state("f", 3, HostState.DRAINED)
+    other.components.set_host_state("f", 2, HostState.DRAINED)
 
     def first_free(ledger):
         free = ledger.free_hosts[0]
         return across_pods("next", next(slot for slot in range(4) if free >> slot & 1))
 
-    assert store.admit(new("next"), first_free).state is State.ALLOCATING
+    assert store.admissions.admit(new("next"), first_free).state is State.ALLOCATING
     assert same(store)
     sound(store)
 
@@ -94,24 +97,24 @@ def test_the_next_caller_gets_no_double_claim(past):
 def test_numbers_go_on_above_what_this_process_has_seen(past, caplog):
     store, rows = past
     admit(store, "lost", 1)
-    seen = store.fabric("f").generation
-    versions = {record.id: record.version for record in store.allocations()}
+    seen = store.fabrics.get("f").generation
+    versions = {record.id: record.version for record in store.allocations.page()}
     rewind.put_back(store._engine, rows)
     with caplog.at_level(logging.ERROR):
-        store.ledger("f")
+        store.fabrics.ledger("f")
     assert "the database went back: this process has read generation 3" in caplog.text
     assert "release again what was released since" in caplog.text
-    after = store.fabric("f")
+    after = store.fabrics.get("f")
     assert after.generation == after.routes_generation == seen + LIFT
-    record = store.allocation("a")
+    record = store.allocations.get("a")
     assert record.generation == after.generation
     assert record.version > versions["a"]
     assert "the database went back" in record.history[-1].reason
     caplog.clear()
     admit(store, "b", 1)
-    assert store.fabric("f").generation == seen + LIFT + 1
+    assert store.fabrics.get("f").generation == seen + LIFT + 1
     assert same(store)
-    store.ledger("f")
+    store.fabrics.ledger("f")
     assert not caplog.text
     sound(store)
 
@@ -119,60 +122,62 @@ def test_numbers_go_on_above_what_this_process_has_seen(past, caplog):
 def test_what_was_seen_in_the_switches_is_judged_by_its_stamp(past):
     store, rows = past
     admit(store, "lost", 1)
-    lost = store.fabric("f")
-    assert store.in_past("f", lost.routes_generation, lost.routes_stamp)
+    lost = store.fabrics.get("f")
+    assert store.fabrics.in_past("f", lost.routes_generation, lost.routes_stamp)
     rewind.put_back(store._engine, rows)
     store = SqlStore(store._engine)
-    assert not store.in_past("f", lost.routes_generation, lost.routes_stamp)
+    assert not store.fabrics.in_past("f", lost.routes_generation, lost.routes_stamp)
     admit(store, "new", 1)
-    now = store.fabric("f")
+    now = store.fabrics.get("f")
     assert now.routes_generation == lost.routes_generation
-    assert not store.in_past("f", lost.routes_generation, lost.routes_stamp)
-    assert store.in_past("f", now.routes_generation, now.routes_stamp)
+    assert not store.fabrics.in_past("f", lost.routes_generation, lost.routes_stamp)
+    assert store.fabrics.in_past("f", now.routes_generation, now.routes_stamp)
     admit(store, "newer", 2)
-    assert not store.in_past("f", lost.routes_generation, lost.routes_stamp), "by its delta"
-    assert store.in_past("f", now.routes_generation, now.routes_stamp)
-    assert store.in_past("f", now.routes_generation, ""), "an earlier release knows no stamps"
-    assert not store.in_past("f", 9, "")
-    assert not store.go_forward("f", now.routes_generation, now.routes_stamp, "in a test")
-    assert store.go_forward("f", 9, "", "in a test")
-    assert not store.go_forward("f", 9, "", "in a test"), "it is below now"
-    assert store.fabric("f").generation == 9 + LIFT
+    assert not store.fabrics.in_past("f", lost.routes_generation, lost.routes_stamp), "by its delta"
+    assert store.fabrics.in_past("f", now.routes_generation, now.routes_stamp)
+    assert store.fabrics.in_past("f", now.routes_generation, ""), (
+        "an earlier release knows no stamps"
+    )
+    assert not store.fabrics.in_past("f", 9, "")
+    assert not store.fabrics.go_forward("f", now.routes_generation, now.routes_stamp, "in a test")
+    assert store.fabrics.go_forward("f", 9, "", "in a test")
+    assert not store.fabrics.go_forward("f", 9, "", "in a test"), "it is below now"
+    assert store.fabrics.get("f").generation == 9 + LIFT
     sound(store)
 
 
 def test_who_reads_late_does_not_lift_the_numbers(past):
     """A transaction that began before a commit reads an older generation: nothing went back."""
     store, _ = past
-    before = store.fabric("f").generation
+    before = store.fabrics.get("f").generation
     with store._transactions.reading() as session:
         session.scalar(sa.select(models.Fabric.generation))
         admit(store, "b", 1)
-        store.ledger("f")
-        store._ledgers._newest["f"] = (before + 1, store.fabric("f").stamp)
+        store.fabrics.ledger("f")
+        store._ledgers._newest["f"] = (before + 1, store.fabrics.get("f").stamp)
         store._ledgers.doubtful["f"] = store._ledgers._newest["f"]
-    store.ledger("f")
-    assert store.fabric("f").generation == before + 1
+    store.fabrics.ledger("f")
+    assert store.fabrics.get("f").generation == before + 1
     assert not store._ledgers.doubtful
 
 
 def test_a_release_without_stamps_beside_this_one_is_understood(past):
     """It moves the generation on and leaves the stamps of fabric and delta alone."""
     store, _ = past
-    number = store.fabric("f").generation
+    number = store.fabrics.get("f").generation
     with store._engine.begin() as connection:
         connection.execute(
             sa.update(models.Fabric).values(generation=number + 1, routes_generation=number + 1)
         )
         row = {"fabric": "f", "generation": number + 1, "change": {"host": 3, "state": "drained"}}
         connection.execute(sa.insert(models.Delta).values(row))
-    assert store.ledger("f")[0].drained_hosts == {3}
-    fabric = store.fabric("f")
+    assert store.fabrics.ledger("f")[0].drained_hosts == {3}
+    fabric = store.fabrics.get("f")
     assert (fabric.stamp, fabric.routes_stamp) == ("", "")
-    assert store.in_past("f", number + 1, "0123456789abcdef")
+    assert store.fabrics.in_past("f", number + 1, "0123456789abcdef")
     admit(store, "b", 1)
-    assert {*store.ledger("f")[0].allocations} == {"a", "b"}
-    assert store.fabric("f").generation == number + 2
+    assert {*store.fabrics.ledger("f")[0].allocations} == {"a", "b"}
+    assert store.fabrics.get("f").generation == number + 2
 
 
 def test_a_double_claim_that_the_tables_confirm_is_told(past):
@@ -185,4 +190,4 @@ def test_a_double_claim_that_the_tables_confirm_is_told(past):
         row = {"fabric": "f", "host": 1, "allocation": "a"}
         connection.execute(sa.insert(models.HostClaim).values(row))
     with pytest.raises(DoubleClaim):
-        store.admit(new("b"), taken)
+        store.admissions.admit(new("b"), taken)

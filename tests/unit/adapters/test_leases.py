@@ -101,7 +101,7 @@ def test_a_former_holder_of_the_same_name_is_another_one(leases, clock):
 
 
 def test_each_fabric_has_a_lease_of_its_own(managed, leases):
-    managed.add_fabric("g", SMALL, HOSTS)
+    managed.fabrics.add("g", SMALL, HOSTS)
     taken(leases, "one")
     assert leases.free() == ["g"]
     assert leases.take("g", "two", 10) == Lease("g", "two", 1)
@@ -166,18 +166,20 @@ def test_of_many_who_take_it_at_once_one_gets_it(managed):
 
 
 WRITES = {
-    "transition": lambda s: s.transition(s.allocation("a"), State.RELEASING, "asked"),
-    "rename": lambda s: s.rename(s.allocation("a"), "other"),
-    "postpone": lambda s: s.postpone("a", LATER, "Nova is away"),
-    "hand back": lambda s: s.hand_back(s.allocation("r")),
-    "free": lambda s: s.free(s.allocation("h"), "gone"),
-    "host state": lambda s: s.set_host_state("f", 9, HostState.FAILED),
-    "link state": lambda s: s.set_link_state("f", LeafLink(0, 1, 2), LinkState.FAILED),
-    "observation mode": lambda s: s.set_observation_mode("f", Mode.FROZEN),
-    "acknowledgement": lambda s: s.acknowledge_alarm("f"),
-    "features": lambda s: s.describe_hosts("f", {9: HostChange(cost=7)}),
+    "transition": lambda s: s.allocations.transition(
+        s.allocations.get("a"), State.RELEASING, "asked"
+    ),
+    "rename": lambda s: s.allocations.rename(s.allocations.get("a"), "other"),
+    "postpone": lambda s: s.allocations.postpone("a", LATER, "Nova is away"),
+    "hand back": lambda s: s.allocations.hand_back(s.allocations.get("r")),
+    "free": lambda s: s.allocations.free(s.allocations.get("h"), "gone"),
+    "host state": lambda s: s.components.set_host_state("f", 9, HostState.FAILED),
+    "link state": lambda s: s.components.set_link_state("f", LeafLink(0, 1, 2), LinkState.FAILED),
+    "observation mode": lambda s: s.faults.set_mode("f", Mode.FROZEN),
+    "acknowledgement": lambda s: s.faults.acknowledge_alarm("f"),
+    "features": lambda s: s.components.describe_hosts("f", {9: HostChange(cost=7)}),
     "admission": lambda s: admit(s, "b", slot=3),
-    "fabric": lambda s: s.add_fabric("g", SMALL, HOSTS),
+    "fabric": lambda s: s.fabrics.add("g", SMALL, HOSTS),
 }
 
 
@@ -196,8 +198,8 @@ def busy(managed):
     """``a`` is allocating, ``r`` releasing, ``h`` handed back."""
     admit(managed, "a")
     for slot, id in enumerate("rh", start=1):
-        managed.transition(admit(managed, id, slot=slot), State.RELEASING, "asked")
-    managed.hand_back(managed.allocation("h"))
+        managed.allocations.transition(admit(managed, id, slot=slot), State.RELEASING, "asked")
+    managed.allocations.hand_back(managed.allocations.get("h"))
     return managed
 
 
@@ -218,13 +220,13 @@ def test_a_lease_that_was_given_back_is_no_right_to_write(busy, leases):
     lease = taken(leases, "one")
     leases.give_back(lease)
     with pytest.raises(LeaseLost):
-        busy.under(lease).postpone("a", LATER, "late")
+        busy.under(lease).allocations.postpone("a", LATER, "late")
 
 
 def test_until_somebody_takes_it_an_expired_lease_is_as_good(busy, leases, clock):
     held = busy.under(taken(leases, "one"))
     clock.pass_by(1000)
-    held.postpone("a", LATER, "Nova is away")
+    held.allocations.postpone("a", LATER, "Nova is away")
     assert busy.allocation("a").error == "Nova is away"
 
 
@@ -253,7 +255,7 @@ def test_nobody_takes_over_in_the_middle_of_a_transaction(busy, leases, clock):
             assert not seen
 
     held._transactions.at = at
-    held.postpone("a", LATER, "Nova is away")
+    held.allocations.postpone("a", LATER, "Nova is away")
     successor.join(60)
     assert seen == ["Nova is away"]
 
@@ -300,7 +302,7 @@ def test_the_clock_is_the_database_s(managed):
 def test_a_step_is_not_parked_by_a_clock_that_is_set_back(managed):
     admit(managed, "a")
     minute = timedelta(seconds=60)
-    managed.postpone("a", EPOCH + minute, "wait")
-    assert managed.due(EPOCH, longest=minute) == []
-    assert managed.due(EPOCH + minute, longest=minute) == ["a"]
-    assert managed.due(EPOCH - timedelta(days=1), longest=minute) == ["a"]
+    managed.allocations.postpone("a", EPOCH + minute, "wait")
+    assert managed.allocations.due(EPOCH, longest=minute) == []
+    assert managed.allocations.due(EPOCH + minute, longest=minute) == ["a"]
+    assert managed.allocations.due(EPOCH - timedelta(days=1), longest=minute) == ["a"]

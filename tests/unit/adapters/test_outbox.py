@@ -29,7 +29,7 @@ BOB = Initiator("req-2", "bob", "operators")
 def telling(store):
     """A store that records notifications."""
     telling = SqlStore(store._engine, announce=True)
-    telling.add_fabric("f", SMALL, HOSTS)
+    telling.fabrics.add("f", SMALL, HOSTS)
     return telling
 
 
@@ -40,14 +40,14 @@ def outbox(telling):
 
 def admit(store, id="a", slot=0):
     wish = replace(new(id), by=ALICE)
-    return store.admit(wish, lambda fabric: across_pods(id, slot))
+    return store.admissions.admit(wish, lambda fabric: across_pods(id, slot))
 
 
 def live(store):
     """The whole life of an allocation: created for Alice, released by Bob."""
-    record = store.transition(admit(store), State.ACTIVE, "handed over")
-    record = store.transition(record, State.RELEASING, "asked", by=BOB)
-    return store.free(store.hand_back(record), "gone")
+    record = store.allocations.transition(admit(store), State.ACTIVE, "handed over")
+    record = store.allocations.transition(record, State.RELEASING, "asked", by=BOB)
+    return store.allocations.free(store.allocations.hand_back(record), "gone")
 
 
 def told(outbox, now=NOW):
@@ -79,8 +79,8 @@ def test_a_life_is_told_in_order_with_states_and_who_asked(telling, outbox):
 
 def test_who_waits_is_told_of_and_admitted_later(telling, outbox):
     wish = replace(new("q", wait=True), by=ALICE)
-    telling.admit(wish, lambda fabric: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "none free")))
-    telling.admit_waiting("f", lambda fabric: [across_pods("q")])
+    telling.admissions.admit(wish, lambda fabric: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "none free")))
+    telling.admissions.admit_waiting("f", lambda fabric: [across_pods("q")])
     assert [(n.event_type, n.old_state, n.new_state, n.initiator) for n in told(outbox)] == [
         ("isolated_network.allocation.create.start", None, "queued", ALICE),
         ("isolated_network.allocation.update", "queued", "allocating", ALICE),
@@ -89,10 +89,12 @@ def test_who_waits_is_told_of_and_admitted_later(telling, outbox):
 
 def test_a_step_that_fails_is_told_with_its_reason(telling, outbox):
     admit(telling)
-    telling.postpone("a", LATER, "Nova does not answer")
-    telling.postpone("a", LATER, "Nova does not answer")
-    record = telling.transition(telling.allocation("a"), State.ERROR, "gave up", error="no Nova")
-    telling.rename(record, "other", by=BOB)
+    telling.allocations.postpone("a", LATER, "Nova does not answer")
+    telling.allocations.postpone("a", LATER, "Nova does not answer")
+    record = telling.allocations.transition(
+        telling.allocations.get("a"), State.ERROR, "gave up", error="no Nova"
+    )
+    telling.allocations.rename(record, "other", by=BOB)
     _, waits, failed, renamed = told(outbox)
     assert (waits.event_type, priority(waits)) == ("isolated_network.allocation.update", "warn")
     assert waits.error == waits.reason == "Nova does not answer"
@@ -103,10 +105,10 @@ def test_a_step_that_fails_is_told_with_its_reason(telling, outbox):
 
 
 def test_hosts_and_links_are_told_of_when_their_state_changes(telling, outbox):
-    telling.set_host_state("f", 3, HostState.DRAINED, by=BOB)
-    telling.set_host_state("f", 3, HostState.DRAINED, by=BOB)
-    telling.set_host_state("f", 3, HostState.UP)
-    telling.set_link_state("f", LeafLink(0, 1, 2), LinkState.FAILED, by=BOB)
+    telling.components.set_host_state("f", 3, HostState.DRAINED, by=BOB)
+    telling.components.set_host_state("f", 3, HostState.DRAINED, by=BOB)
+    telling.components.set_host_state("f", 3, HostState.UP)
+    telling.components.set_link_state("f", LeafLink(0, 1, 2), LinkState.FAILED, by=BOB)
     assert [(n.event_type, n.host, n.link, n.old_state, n.new_state) for n in told(outbox)] == [
         ("isolated_network.host.update", "node-3", None, "up", "drained"),
         ("isolated_network.host.update", "node-3", None, "drained", "up"),
@@ -116,8 +118,8 @@ def test_hosts_and_links_are_told_of_when_their_state_changes(telling, outbox):
 
 
 def test_the_owner_of_what_has_failed_is_told_of(telling, outbox):
-    telling.transition(admit(telling), State.ACTIVE, "handed over")
-    telling.set_host_state("f", 0, HostState.FAILED, by=BOB)
+    telling.allocations.transition(admit(telling), State.ACTIVE, "handed over")
+    telling.components.set_host_state("f", 0, HostState.FAILED, by=BOB)
     *_, failed, owner = told(outbox)
     assert (failed.host, failed.new_state) == ("node-0", "failed")
     assert owner.event_type == "isolated_network.allocation.update"
@@ -152,14 +154,14 @@ def test_what_did_not_happen_is_not_told(telling, outbox):
     with pytest.raises(Unavailable):
         admit(broken)
     with pytest.raises(Unavailable):
-        broken.set_host_state("f", 3, HostState.FAILED)
+        broken.components.set_host_state("f", 3, HostState.FAILED)
     assert told(outbox) == []
 
 
 def test_nothing_is_kept_where_nobody_is_told(store):
-    store.add_fabric("f", SMALL, HOSTS)
+    store.fabrics.add("f", SMALL, HOSTS)
     live(store)
-    store.set_host_state("f", 3, HostState.FAILED)
+    store.components.set_host_state("f", 3, HostState.FAILED)
     assert told(SqlOutbox(store._engine)) == []
 
 

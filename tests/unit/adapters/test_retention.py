@@ -22,13 +22,13 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def forgetful(store):
-    store.add_fabric("f", SMALL, HOSTS)
+    store.fabrics.add("f", SMALL, HOSTS)
     return SqlStore(store._engine, keep_events=KEPT)
 
 
 def rename(store: SqlStore, times: int) -> None:
     for number in range(times):
-        store.rename(store.allocation("a"), f"n{number}")
+        store.allocations.rename(store.allocations.get("a"), f"n{number}")
 
 
 def history(store: SqlStore) -> list[tuple[int, str]]:
@@ -36,7 +36,7 @@ def history(store: SqlStore) -> list[tuple[int, str]]:
     told: list[tuple[int, str]] = []
     after = 0
     while True:
-        first, events = store.events("a", after, 30)
+        first, events = store.allocations.events("a", after, 30)
         if not events:
             return told
         told += enumerate((event.reason for event in events), first)
@@ -52,61 +52,68 @@ def test_a_history_keeps_its_newest_events_under_their_numbers(forgetful):
     kept = history(forgetful)
     assert kept[:-1] == whole[SURPLUS:]
     assert len(kept) == KEPT
-    record = forgetful.allocation("a")
+    record = forgetful.allocations.get("a")
     assert [*enumerate((event.reason for event in record.history), record.first_event)] == kept
     rename(forgetful, 3 * SURPLUS)
     assert [number for number, _ in history(forgetful)] == [
         *range(4 * SURPLUS + 1, 5 * SURPLUS + 1)
     ]
-    assert forgetful.events("a", 4 * SURPLUS + 50, 1)[0] == 4 * SURPLUS + 51
+    assert forgetful.allocations.events("a", 4 * SURPLUS + 50, 1)[0] == 4 * SURPLUS + 51
 
 
 def test_the_initiator_of_a_long_history_is_known(forgetful):
     admit(forgetful, "a")
     by = Initiator("req-1", "u", "p")
-    forgetful.transition(forgetful.allocation("a"), State.RELEASING, "asked", by=by)
+    forgetful.allocations.transition(
+        forgetful.allocations.get("a"), State.RELEASING, "asked", by=by
+    )
     for number in range(KEPT + 2 * SURPLUS):
-        forgetful.postpone("a", utc_now(), f"problem {number}")
-    assert forgetful.allocation("a").first_event > KEPT
-    assert forgetful.allocation("a").initiator == by
+        forgetful.allocations.postpone("a", utc_now(), f"problem {number}")
+    assert forgetful.allocations.get("a").first_event > KEPT
+    assert forgetful.allocations.get("a").initiator == by
 
 
 def test_released_allocations_go_with_all_that_belongs_to_them(forgetful):
     admit(forgetful, "a", 0, key="k")
     admit(forgetful, "b", 1, key="l")
     release(forgetful, "a")
-    assert forgetful.forget(DAY, 10) == 0
-    assert forgetful.allocation("a").state is State.RELEASED
+    assert forgetful.allocations.forget(DAY, 10) == 0
+    assert forgetful.allocations.get("a").state is State.RELEASED
     held = claims(forgetful)
-    assert forgetful.forget(timedelta(0), 10) == 1
+    assert forgetful.allocations.forget(timedelta(0), 10) == 1
     with pytest.raises(NotFound):
-        forgetful.allocation("a")
-    assert forgetful.events("a", 0, 10)[1] == []
-    assert forgetful.allocation("b").state is State.ALLOCATING
+        forgetful.allocations.get("a")
+    assert forgetful.allocations.events("a", 0, 10)[1] == []
+    assert forgetful.allocations.get("b").state is State.ALLOCATING
     assert claims(forgetful) == held
     assert admit(forgetful, "c", 0, key="k").id == "c"  # the key stands for a new request
     assert admit(forgetful, "b", 1, key="l").id == "b"
-    assert forgetful.forget(timedelta(0), 10) == 0
+    assert forgetful.allocations.forget(timedelta(0), 10) == 0
 
 
 def test_one_call_deletes_a_bounded_number(forgetful):
     for id in "abc":
         admit(forgetful, id)
         release(forgetful, id)
-    assert [forgetful.forget(timedelta(0), 2) for _ in range(3)] == [2, 1, 0]
+    assert [forgetful.allocations.forget(timedelta(0), 2) for _ in range(3)] == [2, 1, 0]
 
 
 def test_a_container_goes_after_what_was_inside(forgetful):
-    forgetful.admit(
+    forgetful.admissions.admit(
         new("box", container=True, hosts=4), lambda _: part("box", 0b1111, container=True)
     )
-    forgetful.transition(forgetful.allocation("box"), State.ACTIVE, "ready")
-    forgetful.admit(new("in", parent="box", hosts=2), lambda _: part("in", 0b11, parent="box"))
+    forgetful.allocations.transition(forgetful.allocations.get("box"), State.ACTIVE, "ready")
+    forgetful.admissions.admit(
+        new("in", parent="box", hosts=2), lambda _: part("in", 0b11, parent="box")
+    )
     release(forgetful, "in")
     release(forgetful, "box")
-    forgotten = [forgetful.forget(timedelta(0), 1), forgetful.forget(timedelta(0), 1)]
+    forgotten = [
+        forgetful.allocations.forget(timedelta(0), 1),
+        forgetful.allocations.forget(timedelta(0), 1),
+    ]
     assert forgotten == [1, 1]
-    assert forgetful.allocations() == []
+    assert forgetful.allocations.page() == []
 
 
 def part(id: str, mask: int, **more) -> Allocation:
@@ -120,8 +127,8 @@ def test_the_archive_has_every_document_before_it_is_deleted(forgetful, tmp_path
     path = tmp_path / "archive"
     path.write_text('{"torn": ')
     with archive_file(path) as archive:
-        assert forgetful.forget(timedelta(0), 1, archive) == 1
-        assert forgetful.forget(timedelta(0), 10, archive) == 1
+        assert forgetful.allocations.forget(timedelta(0), 1, archive) == 1
+        assert forgetful.allocations.forget(timedelta(0), 10, archive) == 1
     torn, *lines = path.read_text().splitlines()
     assert torn == '{"torn": '
     documents = [json.loads(line) for line in lines]
@@ -140,5 +147,5 @@ def test_what_cannot_be_archived_stays(forgetful, tmp_path):
         raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space"):
-        forgetful.forget(timedelta(0), 10, full)
-    assert forgetful.allocation("a").state is State.RELEASED
+        forgetful.allocations.forget(timedelta(0), 10, full)
+    assert forgetful.allocations.get("a").state is State.RELEASED

@@ -21,7 +21,7 @@ def lived(empty_database, tmp_path_factory):
     shutil.copy(empty_database, path)
     engine = connect(f"sqlite:///{path}")
     told = SqlStore(engine, announce=True)
-    told.add_fabric("f", SMALL, INVENTORY)
+    told.fabrics.add("f", SMALL, INVENTORY)
     lived_in(told)
     engine.dispose()
     return path

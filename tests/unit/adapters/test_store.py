@@ -78,17 +78,17 @@ def new(id: str, key: str | None = None, **changes) -> AllocationRequest:
 
 
 def admit(store: SqlStore, id: str, slot: int = 0, key: str | None = None):
-    return store.admit(new(id, key), lambda fabric: across_pods(id, slot))
+    return store.admissions.admit(new(id, key), lambda fabric: across_pods(id, slot))
 
 
 def release(store: SqlStore, id: str):
-    record = store.transition(store.allocation(id), State.RELEASING, "asked")
-    return store.free(store.hand_back(record), "gone")
+    record = store.allocations.transition(store.allocations.get(id), State.RELEASING, "asked")
+    return store.allocations.free(store.allocations.hand_back(record), "gone")
 
 
 @pytest.fixture
 def managed(store):
-    store.add_fabric("f", SMALL, HOSTS)
+    store.fabrics.add("f", SMALL, HOSTS)
     return store
 
 
@@ -105,7 +105,7 @@ def claims(store: SqlStore) -> dict[str, set[tuple[str, int]]]:
 
 
 def rebuilt(store: SqlStore) -> LedgerView:
-    return SqlStore(store._engine).ledger("f")[0]
+    return SqlStore(store._engine).fabrics.ledger("f")[0]
 
 
 # -- schema -------------------------------------------------------------------
@@ -137,11 +137,11 @@ def test_upgrade_keeps_what_is_recorded(managed, revision):
         managed.check()
     schema.upgrade(engine)
     managed.check()
-    assert managed.allocation("a").placed == across_pods("a")
-    assert managed.allocation("a").duration is None
+    assert managed.allocations.get("a").placed == across_pods("a")
+    assert managed.allocations.get("a").duration is None
     if revision < "a004":
-        assert [event.by for event in managed.allocation("a").history] == [None]
-    assert managed.allocation("a").constraints is None
+        assert [event.by for event in managed.allocations.get("a").history] == [None]
+    assert managed.allocations.get("a").constraints is None
     assert claims(managed) == before
     test_migrations_make_what_the_models_say(managed)
 
@@ -151,16 +151,16 @@ def test_a_database_without_tables_is_not_ready(tmp_path):
     with pytest.raises(Unavailable, match="laas-manage db upgrade"):
         store.check()
     with pytest.raises(Unavailable, match="laas-manage db upgrade"):
-        store.fabrics()
+        store.fabrics.all()
     schema.upgrade(store._engine)
     store.check()
-    assert store.fabrics() == []
+    assert store.fabrics.all() == []
 
 
 def test_a_database_that_cannot_be_written_is_unavailable(managed, database, tmp_path):
     (tmp_path / "laas.sqlite").write_bytes(b"this is no database" * 1000)
     with pytest.raises(Unavailable):
-        SqlStore(connect(database)).fabrics()
+        SqlStore(connect(database)).fabrics.all()
 
 
 # -- promise 1: the database itself refuses a second owner ----------------------
@@ -182,19 +182,19 @@ def test_second_owner_is_refused_by_the_database(managed, table, what):
 
 def test_wrong_ledger_cannot_give_a_host_to_two(managed):
     admit(managed, "a")
-    managed.ledger("f")[0].release("a")  # a bug in memory
+    managed.fabrics.ledger("f")[0].release("a")  # a bug in memory
     before = claims(managed)
     with pytest.raises(DoubleClaim):
         admit(managed, "b")
     assert claims(managed) == before
-    assert set(managed.ledger("f")[0].allocations) == {"a"}  # read from the database again
+    assert set(managed.fabrics.ledger("f")[0].allocations) == {"a"}  # read from the database again
 
 
 def test_database_locked_for_too_long_is_unavailable(managed, monkeypatch):
     monkeypatch.setattr("laas_service.adapters.db.engine.BUSY_TIMEOUT_MS", 10)
     managed._engine.dispose()
     with managed._engine.connect().execution_options(laas_writes=True) as other, other.begin():
-        assert managed.ledger("f")[1] == 1  # readers do not wait
+        assert managed.fabrics.ledger("f")[1] == 1  # readers do not wait
         with pytest.raises(Unavailable, match="locked"):
             admit(managed, "a")
     assert admit(managed, "a").state is State.ALLOCATING
@@ -220,8 +220,8 @@ def test_admission_records_everything_at_once(managed):
         "link_claim": {("f", tree.link_id(link)) for link in links},
         "pkey_claim": {("f", 1)},
     }
-    assert record == managed.allocation("a")
-    assert managed.fabric("f").generation == record.generation == 2
+    assert record == managed.allocations.get("a")
+    assert managed.fabrics.get("f").generation == record.generation == 2
 
 
 @pytest.mark.parametrize("queued", [False, True], ids=["placed", "queued"])
@@ -236,8 +236,10 @@ def test_the_answer_is_what_is_recorded(managed, queued):
         consent=Consent(Movable.RESTART, notice=60.5),
         by=Initiator("request", "user", "blue"),
     )
-    answer = managed.admit(asked, lambda fabric: Wait(full) if queued else across_pods("a"))
-    assert answer == managed.allocation("a")
+    answer = managed.admissions.admit(
+        asked, lambda fabric: Wait(full) if queued else across_pods("a")
+    )
+    assert answer == managed.allocations.get("a")
 
 
 def test_refusal_leaves_nothing_behind(managed):
@@ -247,9 +249,9 @@ def test_refusal_leaves_nothing_behind(managed):
         fabric.claim(across_pods("a"))
         return refusal
 
-    assert managed.admit(new("a", "key"), grab_and_refuse) is refusal
-    assert managed.fabric("f").generation == 1
-    assert managed.ledger("f")[0].state() == Ledger(SMALL).state()
+    assert managed.admissions.admit(new("a", "key"), grab_and_refuse) is refusal
+    assert managed.fabrics.get("f").generation == 1
+    assert managed.fabrics.ledger("f")[0].state() == Ledger(SMALL).state()
     assert admit(managed, "a", key="key").id == "a"
 
 
@@ -262,9 +264,11 @@ def test_failed_commit_changes_neither_database_nor_ledger(managed):
     with pytest.raises(Unavailable):
         admit(managed, "a", key="key")
     managed._transactions.at = lambda step: None
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state() == Ledger(SMALL).state()
+    assert (
+        managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state() == Ledger(SMALL).state()
+    )
     with pytest.raises(NotFound):
-        managed.allocation("a")
+        managed.allocations.get("a")
     assert admit(managed, "a", key="key").generation == 2
 
 
@@ -288,25 +292,25 @@ def test_full_disk_leaves_nothing_behind(managed):
         fill()
     sa.event.remove(managed._engine, "connect", full)
     managed._engine.dispose()
-    held = {record.id for record in managed.allocations() if record.placed}
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
-    assert set(managed.ledger("f")[0].allocations) == held
-    assert {record.id for record in managed.allocations()} == set(admitted)
+    held = {record.id for record in managed.allocations.page() if record.placed}
+    assert managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
+    assert set(managed.fabrics.ledger("f")[0].allocations) == held
+    assert {record.id for record in managed.allocations.page()} == set(admitted)
 
 
 def test_same_key_never_allocates_twice(managed):
     first = admit(managed, "a", key="key")
-    assert managed.admit(new("b", "key", name="a"), pytest.fail) == first
+    assert managed.admissions.admit(new("b", "key", name="a"), pytest.fail) == first
     other_project = new("c", "key", project_id="red")
-    assert managed.admit(other_project, lambda fabric: across_pods("c", 1)).id == "c"
+    assert managed.admissions.admit(other_project, lambda fabric: across_pods("c", 1)).id == "c"
     with pytest.raises(IdempotencyMismatch):
-        managed.admit(new("b", "key", name="a", hosts=3), pytest.fail)
+        managed.admissions.admit(new("b", "key", name="a", hosts=3), pytest.fail)
 
 
 def test_key_outlives_renaming_and_release(managed):
-    managed.rename(admit(managed, "a", key="key"), "other")
+    managed.allocations.rename(admit(managed, "a", key="key"), "other")
     release(managed, "a")
-    assert managed.admit(new("b", "key", name="a"), pytest.fail).state is State.RELEASED
+    assert managed.admissions.admit(new("b", "key", name="a"), pytest.fail).state is State.RELEASED
 
 
 def test_key_race_gives_the_winner(managed):
@@ -315,11 +319,11 @@ def test_key_race_gives_the_winner(managed):
 
     def lose(fabric):
         if "winner" not in fabric.allocations:
-            other.admit(new("winner", "key", name="x"), lambda _: across_pods("winner"))
+            other.admissions.admit(new("winner", "key", name="x"), lambda _: across_pods("winner"))
         return across_pods("late", 1)
 
-    assert managed.admit(new("late", "key", name="x"), lose).id == "winner"
-    assert set(managed.ledger("f")[0].allocations) == {"winner"}
+    assert managed.admissions.admit(new("late", "key", name="x"), lose).id == "winner"
+    assert set(managed.fabrics.ledger("f")[0].allocations) == {"winner"}
 
 
 def test_lost_race_is_retried_on_the_new_state(managed):
@@ -331,7 +335,7 @@ def test_lost_race_is_retried_on_the_new_state(managed):
             admit(other, "b", slot=1)
         return across_pods("a")
 
-    assert managed.admit(new("a"), propose).generation == 3
+    assert managed.admissions.admit(new("a"), propose).generation == 3
     assert seen == [set(), {"b"}]
 
 
@@ -344,22 +348,22 @@ def test_lost_race_can_end_in_a_refusal(managed):
         admit(other, "b")
         return across_pods("a")
 
-    assert managed.admit(new("a"), propose) == NoFit(Refusal.TOO_FEW_HOSTS, "too late")
-    assert set(managed.ledger("f")[0].allocations) == {"b"}
-    assert managed.fabric("f").generation == 2
+    assert managed.admissions.admit(new("a"), propose) == NoFit(Refusal.TOO_FEW_HOSTS, "too late")
+    assert set(managed.fabrics.ledger("f")[0].allocations) == {"b"}
+    assert managed.fabrics.get("f").generation == 2
 
 
 NO_ROOM = Wait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
 
 
 def enqueue(store: SqlStore, id: str, key: str | None = None, **changes):
-    return store.admit(new(id, key, wait=True, **changes), lambda fabric: NO_ROOM)
+    return store.admissions.admit(new(id, key, wait=True, **changes), lambda fabric: NO_ROOM)
 
 
 def test_who_waits_has_no_claims_and_everybody_has_to_look_again(managed):
-    before = managed.fabric("f")
+    before = managed.fabrics.get("f")
     record = enqueue(managed, "a", duration=60.0)
-    after = managed.fabric("f")
+    after = managed.fabrics.get("f")
     assert (record.state, record.version, record.placed) == (State.QUEUED, 1, None)
     assert (record.pkey, record.duration, record.ends_at) == (0, 60.0, None)
     assert [(e.state, e.reason) for e in record.history] == [
@@ -368,8 +372,8 @@ def test_who_waits_has_no_claims_and_everybody_has_to_look_again(managed):
     assert after.generation == before.generation + 1
     assert after.routes_generation == before.routes_generation
     assert not any(claims(managed).values())
-    assert managed.due(EPOCH + timedelta(days=36500)) == []
-    assert managed.routed("f").tenants == ()
+    assert managed.allocations.due(EPOCH + timedelta(days=36500)) == []
+    assert managed.fabrics.routed("f").tenants == ()
 
 
 def rows_of(store: SqlStore, fabric: str) -> dict[str, int]:
@@ -389,28 +393,28 @@ def rows_of(store: SqlStore, fabric: str) -> dict[str, int]:
 
 
 def test_a_deleted_fabric_leaves_no_row_and_its_neighbour_every_row(managed):
-    managed.add_fabric("g", SMALL, HOSTS)
+    managed.fabrics.add("g", SMALL, HOSTS)
     neighbour = rows_of(managed, "g")
     admit(managed, "a", key="k")
     enqueue(managed, "b")
-    managed.set_host_state("f", 3, HostState.FAILED)
-    managed.set_link_state("f", LeafLink(0, 0, 1), LinkState.FAILED)
-    managed.describe_hosts("f", {1: HostChange(frozenset({"GPU"}), 4)})
+    managed.components.set_host_state("f", 3, HostState.FAILED)
+    managed.components.set_link_state("f", LeafLink(0, 0, 1), LinkState.FAILED)
+    managed.components.describe_hosts("f", {1: HostChange(frozenset({"GPU"}), 4)})
     for expected in ("2 allocations: a, b;", "1 allocations: b;"):
         with pytest.raises(Conflict, match=expected):
-            managed.delete_fabric("f")
-        assert managed.fabric("f").id == "f"
+            managed.fabrics.delete("f")
+        assert managed.fabrics.get("f").id == "f"
         if expected.startswith("2"):
             release(managed, "a")
-    managed.cancel(managed.allocation("b"), "no longer wanted")
+    managed.allocations.cancel(managed.allocations.get("b"), "no longer wanted")
     assert {"allocation", "event", "idempotency", "host_state", "delta"} <= rows_of(
         managed, "f"
     ).keys()
-    assert managed.delete_fabric("f").id == "f"
+    assert managed.fabrics.delete("f").id == "f"
     assert rows_of(managed, "f") == {}
     assert rows_of(managed, "g") == neighbour
-    assert [fabric.id for fabric in managed.fabrics()] == ["g"]
-    for gone in (managed.fabric, managed.ledger, managed.delete_fabric):
+    assert [fabric.id for fabric in managed.fabrics.all()] == ["g"]
+    for gone in (managed.fabrics.get, managed.fabrics.ledger, managed.fabrics.delete):
         with pytest.raises(NotFound):
             gone("f")
     with pytest.raises(NotFound):
@@ -421,58 +425,60 @@ def test_a_fabric_may_come_back_under_the_id_of_a_deleted_one(managed):
     elsewhere = SqlStore(managed._engine)
     admit(elsewhere, "a")
     release(elsewhere, "a")
-    managed.delete_fabric("f")
+    managed.fabrics.delete("f")
     larger = Topology(Xgft((4, 2, 3), (1, 4, 4)))
     names = Inventory(tuple(f"node-{h}" for h in range(24)), (), (), (), (), (), ())
-    managed.add_fabric("f", larger, names)
-    assert elsewhere.ledger("f")[0].topology == larger
+    managed.fabrics.add("f", larger, names)
+    assert elsewhere.fabrics.ledger("f")[0].topology == larger
     assert admit(elsewhere, "b").state is State.ALLOCATING
 
 
 def test_a_request_that_loses_the_race_against_the_deletion_finds_no_fabric(managed):
     def deleted_meanwhile(fabric):
-        managed.delete_fabric("f")
+        managed.fabrics.delete("f")
         return across_pods("a")
 
     with pytest.raises(NotFound):
-        SqlStore(managed._engine).admit(new("a"), deleted_meanwhile)
+        SqlStore(managed._engine).admissions.admit(new("a"), deleted_meanwhile)
     assert rows_of(managed, "f") == {}
 
 
 def test_who_waits_is_admitted_as_anybody_is(managed):
     first, second = enqueue(managed, "a", key="k", duration=60.0), enqueue(managed, "b")
-    records = managed.admit_waiting("f", lambda fabric: [across_pods("b", 1), across_pods("a", 0)])
+    records = managed.admissions.admit_waiting(
+        "f", lambda fabric: [across_pods("b", 1), across_pods("a", 0)]
+    )
     assert [(r.id, r.state, r.pkey) for r in records] == [
         ("b", State.ALLOCATING, 1),
         ("a", State.ALLOCATING, 2),
     ]
-    a = managed.allocation("a")
+    a = managed.allocations.get("a")
     assert a.version == first.version + 1
     assert a.placed == across_pods("a", 0)
     assert a.ends_at is not None
     assert abs(a.ends_at - a.updated_at - timedelta(seconds=60)) < timedelta(seconds=5)
-    assert managed.allocation("b").created_at == second.created_at
+    assert managed.allocations.get("b").created_at == second.created_at
     assert enqueue(managed, "c", key="k", name="a", duration=60.0).id == "a"
-    assert set(managed.ledger("f")[0].allocations) == {"a", "b"}
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
-    assert managed.ledger("f")[1] == managed.fabric("f").generation
+    assert set(managed.fabrics.ledger("f")[0].allocations) == {"a", "b"}
+    assert managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
+    assert managed.fabrics.ledger("f")[1] == managed.fabrics.get("f").generation
 
 
 def test_nobody_is_admitted_twice_or_after_leaving(managed):
     stale = enqueue(managed, "a")
     enqueue(managed, "b")
-    managed.admit_waiting("f", lambda fabric: [across_pods("a", 0)])
-    managed.cancel(managed.allocation("b"), "changed my mind")
+    managed.admissions.admit_waiting("f", lambda fabric: [across_pods("a", 0)])
+    managed.allocations.cancel(managed.allocations.get("b"), "changed my mind")
     before = claims(managed)
     for id in ("a", "b"):
         with pytest.raises((ConcurrentUpdate, DoubleClaim)):
-            managed.admit_waiting("f", lambda fabric, id=id: [across_pods(id, 2)])
+            managed.admissions.admit_waiting("f", lambda fabric, id=id: [across_pods(id, 2)])
     with pytest.raises(ConcurrentUpdate):
-        managed.cancel(stale, "too late")
+        managed.allocations.cancel(stale, "too late")
     with pytest.raises(Conflict):
-        managed.cancel(managed.allocation("a"), "it runs")
+        managed.allocations.cancel(managed.allocations.get("a"), "it runs")
     assert claims(managed) == before
-    assert managed.allocation("b").state is State.RELEASED
+    assert managed.allocations.get("b").state is State.RELEASED
 
 
 def test_choice_is_made_anew_when_somebody_left_meanwhile(managed):
@@ -483,11 +489,11 @@ def test_choice_is_made_anew_when_somebody_left_meanwhile(managed):
     def choose(fabric):
         calls.append(fabric)
         if len(calls) == 1:
-            other.cancel(other.allocation("a"), "changed my mind")
-        waiting = managed.allocations(states=[State.QUEUED])
+            other.allocations.cancel(other.allocations.get("a"), "changed my mind")
+        waiting = managed.allocations.page(states=[State.QUEUED])
         return [across_pods("a")] if len(calls) == 1 or waiting else []
 
-    assert managed.admit_waiting("f", choose) == []
+    assert managed.admissions.admit_waiting("f", choose) == []
     assert len(calls) == 2
     assert not any(claims(managed).values())
 
@@ -508,10 +514,12 @@ PLANES = Description(xgft="3;2,2,4;1,2,2", rails=2, wiring="plane")
 def test_rails_that_the_links_do_not_join_have_a_partition_key_each(store):
     store = SqlStore(store._engine, pkeys=range(0x40, 0x43))
     made = generate(PLANES)
-    store.add_fabric("f", made.topology, made.inventory)
+    store.fabrics.add("f", made.topology, made.inventory)
 
     def admit(id: str, *groups: GroupShare, columns: tuple[ColumnShare, ...] = ()):
-        return store.admit(new(id), lambda fabric: Allocation(id, 2, "test", groups, columns))
+        return store.admissions.admit(
+            new(id), lambda fabric: Allocation(id, 2, "test", groups, columns)
+        )
 
     apart = admit("a", GroupShare(0, 0b11, 0b0101))
     assert (apart.pkey, apart.pkeys, apart.keys_of(2)) == (0x40, (0x40, 0x41), (0x40, 0x41))
@@ -522,7 +530,7 @@ def test_rails_that_the_links_do_not_join_have_a_partition_key_each(store):
     spines = tuple(ColumnShare(pod, column, 1) for pod in (0, 1) for column in (0, 2))
     joined = admit("c", *sides, columns=spines)
     assert (joined.pkey, joined.pkeys, joined.keys_of(2)) == (0x42, (), (0x42, 0x42))
-    routes = {tenant.allocation.id: tenant for tenant in store.routed("f").tenants}
+    routes = {tenant.allocation.id: tenant for tenant in store.fabrics.routed("f").tenants}
     assert [[routes[id].key(rail) for rail in (0, 1)] for id in "ac"] == [[0x40, 0x41], [0x42] * 2]
     with store._engine.connect() as connection:
         assert soundness.findings(connection) == []
@@ -532,25 +540,25 @@ def test_rails_that_the_links_do_not_join_have_a_partition_key_each(store):
 
 def test_unknown_names(managed):
     for call in (
-        lambda: managed.fabric("x"),
-        lambda: managed.ledger("x"),
-        lambda: managed.routed("x"),
-        lambda: managed.allocation("x"),
-        lambda: managed.allocations(marker="x"),
-        lambda: managed.postpone("x", EPOCH, "why"),
-        lambda: managed.set_host_state("f", 16, HostState.FAILED),
-        lambda: managed.set_link_state("f", LeafLink(2, 0, 0), LinkState.FAILED),
-        lambda: managed.admit(new("a", fabric="x"), pytest.fail),
+        lambda: managed.fabrics.get("x"),
+        lambda: managed.fabrics.ledger("x"),
+        lambda: managed.fabrics.routed("x"),
+        lambda: managed.allocations.get("x"),
+        lambda: managed.allocations.page(marker="x"),
+        lambda: managed.allocations.postpone("x", EPOCH, "why"),
+        lambda: managed.components.set_host_state("f", 16, HostState.FAILED),
+        lambda: managed.components.set_link_state("f", LeafLink(2, 0, 0), LinkState.FAILED),
+        lambda: managed.admissions.admit(new("a", fabric="x"), pytest.fail),
     ):
         with pytest.raises(NotFound):
             call()
 
 
 def test_fabric_is_kept_exactly_and_once(managed):
-    record = SqlStore(managed._engine).fabric("f")
+    record = SqlStore(managed._engine).fabrics.get("f")
     assert (record.topology, record.inventory, record.generation) == (SMALL, HOSTS, 1)
     with pytest.raises(Conflict):
-        managed.add_fabric("f", SMALL, HOSTS)
+        managed.fabrics.add("f", SMALL, HOSTS)
 
 
 # -- life -----------------------------------------------------------------------
@@ -567,61 +575,63 @@ def test_release_frees_everything_and_tells_the_story(managed):
         "released",
     ]
     assert claims(managed) == {"host_claim": set(), "link_claim": set(), "pkey_claim": set()}
-    assert managed.ledger("f")[0].state() == Ledger(SMALL).state()
+    assert managed.fabrics.ledger("f")[0].state() == Ledger(SMALL).state()
 
 
 def test_record_that_moved_on_is_not_overwritten(managed):
     stale = admit(managed, "a")
-    managed.transition(stale, State.ACTIVE, "ready")
+    managed.allocations.transition(stale, State.ACTIVE, "ready")
     for act in (
-        lambda: managed.transition(stale, State.RELEASING, "asked"),
-        lambda: managed.rename(stale, "other"),
+        lambda: managed.allocations.transition(stale, State.RELEASING, "asked"),
+        lambda: managed.allocations.rename(stale, "other"),
     ):
         with pytest.raises(ConcurrentUpdate):
             act()
-    releasing = managed.transition(managed.allocation("a"), State.RELEASING, "asked")
-    managed.hand_back(releasing)
+    releasing = managed.allocations.transition(
+        managed.allocations.get("a"), State.RELEASING, "asked"
+    )
+    managed.allocations.hand_back(releasing)
     with pytest.raises(ConcurrentUpdate):
-        managed.hand_back(releasing)
-    assert managed.fabric("f").generation == 3  # the refused call did not raise the generation
+        managed.allocations.hand_back(releasing)
+    assert managed.fabrics.get("f").generation == 3  # the refused call did not raise the generation
 
 
 def test_states_follow_their_order(managed):
     record = admit(managed, "a")
     for act in (
-        lambda: managed.free(record, "early"),
-        lambda: managed.requeue(record, "early"),
-        lambda: managed.transition(record, State.RELEASED, "early"),
-        lambda: managed.transition(record, State.QUEUED, "back"),
+        lambda: managed.allocations.free(record, "early"),
+        lambda: managed.allocations.requeue(record, "early"),
+        lambda: managed.allocations.transition(record, State.RELEASED, "early"),
+        lambda: managed.allocations.transition(record, State.QUEUED, "back"),
     ):
         with pytest.raises(Conflict):
             act()
-    record = managed.transition(record, State.RELEASING, "asked")
+    record = managed.allocations.transition(record, State.RELEASING, "asked")
     with pytest.raises(Conflict, match="not handed back"):
-        managed.free(record, "early")
+        managed.allocations.free(record, "early")
 
 
 def test_force_stays(managed):
-    record = managed.transition(admit(managed, "a"), State.RELEASING, "asked")
-    record = managed.transition(record, State.RELEASING, "forced", force=True)
-    assert managed.hand_back(record).force
+    record = managed.allocations.transition(admit(managed, "a"), State.RELEASING, "asked")
+    record = managed.allocations.transition(record, State.RELEASING, "forced", force=True)
+    assert managed.allocations.hand_back(record).force
 
 
 def test_due_work_and_postponing(managed):
     admit(managed, "a", 0)
-    managed.transition(admit(managed, "b", 1), State.ACTIVE, "ready")
+    managed.allocations.transition(admit(managed, "b", 1), State.ACTIVE, "ready")
     admit(managed, "c", 2)
-    assert managed.due(EPOCH) == ["a", "c"]
-    managed.postpone("a", EPOCH + timedelta(seconds=5), "Nova is away")
-    assert managed.due(EPOCH) == ["c"]
-    assert managed.due(EPOCH + timedelta(seconds=5)) == ["a", "c"]
-    record = managed.allocation("a")
+    assert managed.allocations.due(EPOCH) == ["a", "c"]
+    managed.allocations.postpone("a", EPOCH + timedelta(seconds=5), "Nova is away")
+    assert managed.allocations.due(EPOCH) == ["c"]
+    assert managed.allocations.due(EPOCH + timedelta(seconds=5)) == ["a", "c"]
+    record = managed.allocations.get("a")
     assert (record.error, record.failures, record.version) == ("Nova is away", 1, 2)
-    managed.postpone("a", EPOCH, "Nova is away")
-    record = managed.allocation("a")
+    managed.allocations.postpone("a", EPOCH, "Nova is away")
+    record = managed.allocations.get("a")
     assert (record.failures, record.version) == (2, 2)  # clients see no change
     assert [event.reason for event in record.history][1:] == ["Nova is away"]
-    record = managed.transition(record, State.ACTIVE, "ready")
+    record = managed.allocations.transition(record, State.ACTIVE, "ready")
     assert (record.error, record.failures) == (None, 0)
 
 
@@ -629,10 +639,10 @@ def test_lists_page_in_order_of_creation(managed):
     for slot, id in enumerate("dbca"):
         admit(managed, id, slot)
     release(managed, "b")
-    assert [r.id for r in managed.allocations()] == ["d", "b", "c", "a"]
-    assert [r.id for r in managed.allocations(marker="b", limit=1)] == ["c"]
-    assert [r.id for r in managed.allocations(states=[State.ALLOCATING])] == ["d", "c", "a"]
-    assert managed.allocations(project_id="red") == managed.allocations(fabric="g") == []
+    assert [r.id for r in managed.allocations.page()] == ["d", "b", "c", "a"]
+    assert [r.id for r in managed.allocations.page(marker="b", limit=1)] == ["c"]
+    assert [r.id for r in managed.allocations.page(states=[State.ALLOCATING])] == ["d", "c", "a"]
+    assert managed.allocations.page(project_id="red") == managed.allocations.page(fabric="g") == []
 
 
 # -- ledger -----------------------------------------------------------------------
@@ -640,100 +650,102 @@ def test_lists_page_in_order_of_creation(managed):
 
 def test_processes_catch_up_by_deltas(managed):
     other = SqlStore(managed._engine)
-    other.ledger("f")
+    other.fabrics.ledger("f")
     admit(managed, "a", 0)
     admit(managed, "b", 1)
-    managed.set_host_state("f", 3, HostState.DRAINED)
-    managed.set_host_state("f", 0, HostState.FAILED)  # owned by a
-    managed.set_link_state("f", SpineLink(0, 3, 3), LinkState.FAILED)
+    managed.components.set_host_state("f", 3, HostState.DRAINED)
+    managed.components.set_host_state("f", 0, HostState.FAILED)  # owned by a
+    managed.components.set_link_state("f", SpineLink(0, 3, 3), LinkState.FAILED)
     release(managed, "a")
     statements: list[str] = []
     sa.event.listen(
         managed._engine, "before_cursor_execute", lambda *args: statements.append(args[2])
     )
-    other.ledger("f")
+    other.fabrics.ledger("f")
     assert not any("FROM allocation" in statement for statement in statements)
-    assert other.ledger("f")[0].state() == rebuilt(managed).state()
-    assert other.ledger("f")[1] == managed.fabric("f").generation
-    assert not other.ledger("f")[0].free_hosts[0] & 0b1001
+    assert other.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
+    assert other.fabrics.ledger("f")[1] == managed.fabrics.get("f").generation
+    assert not other.fabrics.ledger("f")[0].free_hosts[0] & 0b1001
 
 
 def test_missing_deltas_mean_reading_anew(managed):
     other = SqlStore(managed._engine)
-    other.ledger("f")
+    other.fabrics.ledger("f")
     forgetful = SqlStore(managed._engine, keep_deltas=1)
     admit(forgetful, "a", 0)
     admit(forgetful, "b", 1)
-    assert other.ledger("f")[0].state() == forgetful.ledger("f")[0].state()
+    assert other.fabrics.ledger("f")[0].state() == forgetful.fabrics.ledger("f")[0].state()
 
 
 def test_what_a_reader_holds_does_not_change(managed):
-    fabric, _ = managed.ledger("f")
+    fabric, _ = managed.fabrics.ledger("f")
     admit(managed, "a")
     assert fabric.state() == Ledger(SMALL).state()
-    assert managed.ledger("f")[0] is not fabric
+    assert managed.fabrics.ledger("f")[0] is not fabric
 
 
 def test_same_state_again_is_no_change(managed):
-    assert managed.set_host_state("f", 3, HostState.UP) == 1
-    assert managed.set_host_state("f", 3, HostState.FAILED) == 2
-    assert managed.set_host_state("f", 3, HostState.FAILED) == 2
-    assert managed.set_host_state("f", 3, HostState.DRAINED) == 3
-    assert managed.set_link_state("f", LeafLink(0, 0, 0), LinkState.UP) == 3
-    assert managed.set_host_state("f", 3, HostState.UP) == 4
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state() == Ledger(SMALL).state()
+    assert managed.components.set_host_state("f", 3, HostState.UP) == 1
+    assert managed.components.set_host_state("f", 3, HostState.FAILED) == 2
+    assert managed.components.set_host_state("f", 3, HostState.FAILED) == 2
+    assert managed.components.set_host_state("f", 3, HostState.DRAINED) == 3
+    assert managed.components.set_link_state("f", LeafLink(0, 0, 0), LinkState.UP) == 3
+    assert managed.components.set_host_state("f", 3, HostState.UP) == 4
+    assert (
+        managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state() == Ledger(SMALL).state()
+    )
 
 
 def test_routes_follow_claims_until_handed_back(managed):
     admit(managed, "b", 1)
     admit(managed, "a", 0)
-    state = managed.routed("f")
+    state = managed.fabrics.routed("f")
     assert [t.allocation.id for t in state.tenants] == ["a", "b"]
     assert [t.pkey for t in state.tenants] == [2, 1]
-    assert state.generation == managed.allocation("a").generation == 3
-    managed.set_host_state("f", 3, HostState.FAILED)
-    assert managed.routed("f") == state  # no route depends on it
-    record = managed.transition(managed.allocation("a"), State.RELEASING, "asked")
-    record = managed.hand_back(record)
-    state = managed.routed("f")
+    assert state.generation == managed.allocations.get("a").generation == 3
+    managed.components.set_host_state("f", 3, HostState.FAILED)
+    assert managed.fabrics.routed("f") == state  # no route depends on it
+    record = managed.allocations.transition(managed.allocations.get("a"), State.RELEASING, "asked")
+    record = managed.allocations.hand_back(record)
+    state = managed.fabrics.routed("f")
     assert [t.allocation.id for t in state.tenants] == ["b"]
     assert state.generation == record.generation == 5
-    managed.free(record, "gone")
-    assert managed.routed("f") == state
-    assert managed.fabric("f").routes_generation == 5
+    managed.allocations.free(record, "gone")
+    assert managed.fabrics.routed("f") == state
+    assert managed.fabrics.get("f").routes_generation == 5
 
 
 def test_failed_links_are_for_the_subnet_manager_too(managed):
     links: list[Link] = [SpineLink(0, 1, 2), LeafLink(0, 0, 3)]
     for link in links:
-        managed.set_link_state("f", link, LinkState.FAILED)
-    state = managed.routed("f")
+        managed.components.set_link_state("f", link, LinkState.FAILED)
+    state = managed.fabrics.routed("f")
     assert state.failed_links == (links[1], links[0])
     assert state.generation == 3
 
 
 def test_a_shared_plane_is_withheld_everywhere(managed):
     other = SqlStore(managed._engine)
-    other.ledger("f")
+    other.fabrics.ledger("f")
     plane = SharedPlane((1,), ())
-    assert managed.set_shared_plane("f", plane) == 2
-    assert managed.set_shared_plane("f", plane) == 2
+    assert managed.components.set_shared_plane("f", plane) == 2
+    assert managed.components.set_shared_plane("f", plane) == 2
     for store in (managed, other, SqlStore(managed._engine)):
-        assert store.fabric("f").shared_plane == plane
-        assert store.ledger("f")[0].state() == rebuilt(managed).state()
-        assert store.ledger("f")[0].shared_plane == plane
-        assert store.routed("f").shared_plane == plane
-    assert managed.fabric("f").routes_generation == 2
+        assert store.fabrics.get("f").shared_plane == plane
+        assert store.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
+        assert store.fabrics.ledger("f")[0].shared_plane == plane
+        assert store.fabrics.routed("f").shared_plane == plane
+    assert managed.fabrics.get("f").routes_generation == 2
     with pytest.raises(DoubleClaim):
         admit(other, "b", slot=1)
     admit(other, "a")
     with pytest.raises(Conflict, match="release them first: a"):
-        managed.set_shared_plane("f", SharedPlane((0,), ()))
-    assert managed.fabric("f").shared_plane == plane
-    assert managed.set_shared_plane("f", NO_PLANE) == 4
+        managed.components.set_shared_plane("f", SharedPlane((0,), ()))
+    assert managed.fabrics.get("f").shared_plane == plane
+    assert managed.components.set_shared_plane("f", NO_PLANE) == 4
     admit(other, "b", slot=1)
     with pytest.raises(NotFound):
-        managed.set_shared_plane("g", plane)
+        managed.components.set_shared_plane("g", plane)
 
 
 # -- many at once ---------------------------------------------------------------
@@ -751,7 +763,7 @@ def test_threads_share_a_store(managed):
     answers = []
 
     def ask(id):
-        answers.append(managed.admit(new(id), partial(propose, id)))
+        answers.append(managed.admissions.admit(new(id), partial(propose, id)))
 
     threads = [threading.Thread(target=ask, args=(f"t{n}",)) for n in range(8)]
     for thread in threads:
@@ -760,7 +772,7 @@ def test_threads_share_a_store(managed):
         thread.join()
     assert sum(isinstance(answer, NoFit) for answer in answers) == 4
     assert len(claims(managed)["host_claim"]) == 8
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+    assert managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
 
 
 # -- changes of placement -------------------------------------------------------
@@ -768,7 +780,7 @@ def test_threads_share_a_store(managed):
 
 def active(store: SqlStore, id: str):
     admit(store, id)
-    return store.transition(store.allocation(id), State.ACTIVE, "handed over")
+    return store.allocations.transition(store.allocations.get(id), State.ACTIVE, "handed over")
 
 
 def elsewhere(id: str) -> Allocation:
@@ -790,17 +802,17 @@ def test_a_move_holds_both_places_until_its_end(managed):
     record = active(managed, "a")
     old, new = across_pods("a"), elsewhere("a")
     both = {*old.links(SMALL), *new.links(SMALL)}
-    record = managed.move(record, lambda fabric: Move(new, "another way"))
+    record = managed.placement_changes.move(record, lambda fabric: Move(new, "another way"))
     assert (record.placed, record.leaving, record.phase) == (new, old, Phase.PREPARE)
     assert (record.traffic, record.held) == (old, new.joined(old))
     stories, routes, versions = [record.history[-1].reason], [], [record.version]
     while record.phase is not None:
         assert owned_links(managed) == both
         assert set(rebuilt(managed).owners_of_links()) == both
-        state = managed.routed("f")
-        assert state.generation == record.generation == managed.fabric("f").routes_generation
+        state = managed.fabrics.routed("f")
+        assert state.generation == record.generation == managed.fabrics.get("f").routes_generation
         routes += [(state.tenants[0].allocation, state.tenants[0].beside)]
-        record = managed.proceed(record, f"after {record.phase.value}")
+        record = managed.placement_changes.proceed(record, f"after {record.phase.value}")
         stories.append(record.history[-1].reason)
         versions.append(record.version)
     assert routes == [(old, new), (new, old), (new, None)]
@@ -808,10 +820,10 @@ def test_a_move_holds_both_places_until_its_end(managed):
     assert versions == sorted(set(versions))
     assert (record.placed, record.leaving, record.held) == (new, None, new)
     assert owned_links(managed) == set(new.links(SMALL))
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
-    assert managed.due(EPOCH) == []
+    assert managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
+    assert managed.allocations.due(EPOCH) == []
     with pytest.raises(Conflict, match="no change"):
-        managed.proceed(record, "once more")
+        managed.placement_changes.proceed(record, "once more")
 
 
 @pytest.mark.parametrize("turned_back", [False, True])
@@ -819,24 +831,26 @@ def test_a_bridge_is_held_from_the_beginning_of_a_move_to_its_end(managed, turne
     record, new = active(managed, "a"), elsewhere("a")
     bridge = Allocation("a", 0, "test", (GroupShare(3, 0, 0b1),), (ColumnShare(1, 2, 0b1),))
     links = set(bridge.links(SMALL))
-    record = managed.move(record, lambda fabric: Move(new, "another way", bridge))
+    record = managed.placement_changes.move(record, lambda fabric: Move(new, "another way", bridge))
     assert record.held == new.joined(across_pods("a")).joined(bridge)
     if turned_back:
-        record = managed.turn_back(managed.proceed(record, "on"), "called off")
+        record = managed.placement_changes.turn_back(
+            managed.placement_changes.proceed(record, "on"), "called off"
+        )
     while record.phase is not None:
-        assert record.bridge == managed.allocation("a").bridge == bridge
+        assert record.bridge == managed.allocations.get("a").bridge == bridge
         assert links < owned_links(managed)
         assert links < set(rebuilt(managed).owners_of_links())
-        assert managed.ledger("f")[0].state() == rebuilt(managed).state()
-        routed = managed.routed("f").tenants[0].bridge
+        assert managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
+        routed = managed.fabrics.routed("f").tenants[0].bridge
         assert routed == (None if record.phase is Phase.WITHDRAW else bridge)
         with managed._engine.connect() as connection:
             assert soundness.findings(connection) == []
-        record = managed.proceed(record, "on")
+        record = managed.placement_changes.proceed(record, "on")
     assert record.bridge is None
     kept = across_pods("a") if turned_back else new
     assert owned_links(managed) == set(kept.links(SMALL))
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+    assert managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
 
 
 def test_a_bridge_that_another_holds_stops_a_move_before_it_begins(managed):
@@ -844,47 +858,53 @@ def test_a_bridge_that_another_holds_stops_a_move_before_it_begins(managed):
     admit(managed, "b", slot=3)
     [share, *_] = across_pods("b", slot=3).groups
     theirs = Allocation("a", 0, "test", (share._replace(hosts=0),))
-    before = (claims(managed), managed.ledger("f")[1])
+    before = (claims(managed), managed.fabrics.ledger("f")[1])
     with pytest.raises(DoubleClaim):
-        managed.move(record, lambda fabric: Move(elsewhere("a"), "theft", theirs))
-    assert (claims(managed), managed.ledger("f")[1]) == before
+        managed.placement_changes.move(record, lambda fabric: Move(elsewhere("a"), "theft", theirs))
+    assert (claims(managed), managed.fabrics.ledger("f")[1]) == before
 
 
 def test_only_one_of_two_moves_a_record(managed):
     record = active(managed, "a")
-    managed.move(record, lambda fabric: Move(elsewhere("a"), "first"))
+    managed.placement_changes.move(record, lambda fabric: Move(elsewhere("a"), "first"))
     with pytest.raises(ConcurrentUpdate):
-        managed.move(record, lambda fabric: Move(elsewhere("a"), "second"))
+        managed.placement_changes.move(record, lambda fabric: Move(elsewhere("a"), "second"))
     with pytest.raises(Conflict, match="changing already"):
-        managed.move(managed.allocation("a"), lambda fabric: Move(across_pods("a"), "back"))
-    assert len(managed.allocation("a").history) == 3
+        managed.placement_changes.move(
+            managed.allocations.get("a"), lambda fabric: Move(across_pods("a"), "back")
+        )
+    assert len(managed.allocations.get("a").history) == 3
 
 
 def test_a_move_onto_what_another_has_leaves_nothing_behind(managed):
     record = active(managed, "a")
     admit(managed, "b", slot=3)
     theirs = Allocation("a", 2, "test", across_pods("b", slot=3).groups)
-    before = (claims(managed), managed.ledger("f")[1])
+    before = (claims(managed), managed.fabrics.ledger("f")[1])
     with pytest.raises(DoubleClaim):
-        managed.move(record, lambda fabric: Move(theirs, "theft"))
-    assert managed.move(record, lambda fabric: "nowhere") == "nowhere"
-    assert (claims(managed), managed.ledger("f")[1]) == before
-    assert managed.allocation("a") == record
+        managed.placement_changes.move(record, lambda fabric: Move(theirs, "theft"))
+    assert managed.placement_changes.move(record, lambda fabric: "nowhere") == "nowhere"
+    assert (claims(managed), managed.fabrics.ledger("f")[1]) == before
+    assert managed.allocations.get("a") == record
 
 
 def test_a_release_ends_a_move_and_frees_both_places(managed):
-    managed.move(active(managed, "a"), lambda fabric: Move(elsewhere("a"), "another way"))
-    assert managed.due(EPOCH) == ["a"]
+    managed.placement_changes.move(
+        active(managed, "a"), lambda fabric: Move(elsewhere("a"), "another way")
+    )
+    assert managed.allocations.due(EPOCH) == ["a"]
     record = release(managed, "a")
     assert (record.placed, record.leaving, record.phase) == (None, None, None)
     assert claims(managed)["link_claim"] == set()
-    assert managed.ledger("f")[0].state() == Ledger(SMALL).state()
+    assert managed.fabrics.ledger("f")[0].state() == Ledger(SMALL).state()
 
 
 @pytest.mark.parametrize("state", [state for state in State if state in HOLDING])
 def test_what_is_due_is_what_the_lifecycle_has_an_action_for(managed, state):
     """For all records of a state: with and without a phase, faults, and handed back or not."""
-    managed.move(active(managed, "a"), lambda fabric: Move(elsewhere("a"), "another way"))
+    managed.placement_changes.move(
+        active(managed, "a"), lambda fabric: Move(elsewhere("a"), "another way")
+    )
     leaving = allocation_document(across_pods("a"))
     failed = {"links": ["spine-1-0-0"], "hosts": []}
     for phase, faults, handed_back in itertools.product(
@@ -901,60 +921,65 @@ def test_what_is_due_is_what_the_lifecycle_has_an_action_for(managed, state):
                 )
             )
             session.commit()
-        record = managed.allocation("a")
+        record = managed.allocations.get("a")
         for repairs in (False, True):
             action = next_action(record, False, repair_links=repairs)
-            due = managed.due(EPOCH, faulty=repairs)
+            due = managed.allocations.due(EPOCH, faulty=repairs)
             assert due == ([] if action is Action.NOTHING else ["a"]), (phase, faults, repairs)
 
 
 def test_what_fails_of_what_is_owned_is_noted_with_it(managed):
     record = active(managed, "a")
     link = SpineLink(1, 0, 0)
-    managed.set_link_state("f", link, LinkState.FAILED)
-    managed.set_link_state("f", SpineLink(1, 3, 3), LinkState.FAILED)  # no owner
-    noted = managed.allocation("a")
+    managed.components.set_link_state("f", link, LinkState.FAILED)
+    managed.components.set_link_state("f", SpineLink(1, 3, 3), LinkState.FAILED)  # no owner
+    noted = managed.allocations.get("a")
     assert noted.faults == Faults((link,))
     assert noted.version == record.version + 1
     assert noted.history[-1].reason == "failed: link spine-1-0-0"
-    assert (managed.due(EPOCH), managed.due(EPOCH, faulty=True)) == ([], ["a"])
-    managed.postpone("a", EPOCH + timedelta(minutes=1), "no other way")
-    assert managed.due(EPOCH, faulty=True) == []
-    managed.set_host_state("f", 8, HostState.DRAINED)
-    assert managed.allocation("a").faults == Faults((link,))
-    managed.set_host_state("f", 8, HostState.FAILED)
-    assert managed.allocation("a").faults == Faults((link,), (8,))
-    managed.set_link_state("f", link, LinkState.UP)
-    noted = managed.allocation("a")
+    assert (managed.allocations.due(EPOCH), managed.allocations.due(EPOCH, faulty=True)) == (
+        [],
+        ["a"],
+    )
+    managed.allocations.postpone("a", EPOCH + timedelta(minutes=1), "no other way")
+    assert managed.allocations.due(EPOCH, faulty=True) == []
+    managed.components.set_host_state("f", 8, HostState.DRAINED)
+    assert managed.allocations.get("a").faults == Faults((link,))
+    managed.components.set_host_state("f", 8, HostState.FAILED)
+    assert managed.allocations.get("a").faults == Faults((link,), (8,))
+    managed.components.set_link_state("f", link, LinkState.UP)
+    noted = managed.allocations.get("a")
     assert noted.faults == Faults((), (8,))
     assert noted.history[-1].reason == "up again: link spine-1-0-0"
-    assert managed.due(EPOCH, faulty=True) == []  # hosts are not moved
-    managed.set_host_state("f", 8, HostState.UP)
-    noted = managed.allocation("a")
+    assert managed.allocations.due(EPOCH, faulty=True) == []  # hosts are not moved
+    managed.components.set_host_state("f", 8, HostState.UP)
+    noted = managed.allocations.get("a")
     assert (noted.faults, noted.error) == (None, None)
-    assert managed.note_faults("f") == []
+    assert managed.components.note_faults("f") == []
 
 
 def test_faults_recorded_by_an_earlier_release_are_noted(managed):
     active(managed, "a")
-    managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
+    managed.components.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
     with managed._engine.begin() as connection:
         connection.execute(sa.text("update allocation set faults = null"))
-    assert managed.note_faults("f") == ["a"]
-    assert managed.allocation("a").faults == Faults((SpineLink(1, 0, 0),))
+    assert managed.components.note_faults("f") == ["a"]
+    assert managed.allocations.get("a").faults == Faults((SpineLink(1, 0, 0),))
 
 
 def test_a_failed_link_that_was_left_is_no_fault_any_more(managed):
     active(managed, "a")
-    managed.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
-    record = managed.move(managed.allocation("a"), lambda fabric: Move(elsewhere("a"), "away"))
+    managed.components.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
+    record = managed.placement_changes.move(
+        managed.allocations.get("a"), lambda fabric: Move(elsewhere("a"), "away")
+    )
     while record.phase is not None:
         assert record.faults == Faults((SpineLink(1, 0, 0),))
-        assert managed.due(EPOCH, faulty=True) == ["a"]
-        record = managed.proceed(record, "on")
+        assert managed.allocations.due(EPOCH, faulty=True) == ["a"]
+        record = managed.placement_changes.proceed(record, "on")
     assert record.faults is None
     assert SpineLink(1, 0, 0) not in owned_links(managed)
-    assert managed.ledger("f")[0].state() == rebuilt(managed).state()
+    assert managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
 
 
 # -- features of hosts, and constraints of requests ----------------------------
@@ -966,40 +991,46 @@ SAID = HostChange(*GPU)
 
 def test_what_hosts_are_like_reaches_other_processes_and_the_next_start(managed):
     other = SqlStore(managed._engine)
-    generation = other.ledger("f")[1]
-    first = managed.describe_hosts("f", {0: SAID, 1: SAID, 5: HostChange(cost=3)})
-    again = managed.describe_hosts(
+    generation = other.fabrics.ledger("f")[1]
+    first = managed.components.describe_hosts("f", {0: SAID, 1: SAID, 5: HostChange(cost=3)})
+    again = managed.components.describe_hosts(
         "f", {0: HostChange(cost=9), 1: HostChange(frozenset(), 0), 5: HostChange(frozenset("x"))}
     )
     assert (first, again) == (generation + 1, generation + 2)
     known = {0: GPU._replace(cost=9), 5: HostFeatures(frozenset("x"), 3)}
     for store in (managed, other, SqlStore(managed._engine)):
-        assert store.ledger("f")[0].features.hosts == known
-    assert rebuilt(managed).state() == managed.ledger("f")[0].state()
+        assert store.fabrics.ledger("f")[0].features.hosts == known
+    assert rebuilt(managed).state() == managed.fabrics.ledger("f")[0].state()
 
 
 def test_the_same_word_on_a_host_again_is_no_change(managed):
-    generation = managed.describe_hosts("f", {0: SAID})
-    assert managed.describe_hosts("f", {0: SAID, 3: HostChange(frozenset(), 0)}) == generation
-    assert managed.describe_hosts("f", {0: HostChange(), 1: HostChange(cost=0)}) == generation
-    assert managed.describe_hosts("f", {}) == generation
+    generation = managed.components.describe_hosts("f", {0: SAID})
+    assert (
+        managed.components.describe_hosts("f", {0: SAID, 3: HostChange(frozenset(), 0)})
+        == generation
+    )
+    assert (
+        managed.components.describe_hosts("f", {0: HostChange(), 1: HostChange(cost=0)})
+        == generation
+    )
+    assert managed.components.describe_hosts("f", {}) == generation
 
 
 def test_a_word_on_hosts_that_are_not_there_changes_nothing(managed):
     with pytest.raises(NotFound):
-        managed.describe_hosts("f", {0: SAID, 16: SAID})
+        managed.components.describe_hosts("f", {0: SAID, 16: SAID})
     with pytest.raises(NotFound):
-        managed.describe_hosts("nowhere", {0: SAID})
-    assert managed.ledger("f")[0].features.hosts == {}
+        managed.components.describe_hosts("nowhere", {0: SAID})
+    assert managed.fabrics.ledger("f")[0].features.hosts == {}
 
 
 def test_a_word_on_more_hosts_than_a_statement_may_name(store):
     topology = Topology(Xgft((40, 32, 32), (1, 1, 1)))
-    store.add_fabric("large", topology, HOSTS)
+    store.fabrics.add("large", topology, HOSTS)
     everybody = range(topology.hosts)  # 40,960, more than SQLite takes parameters
-    store.describe_hosts("large", dict.fromkeys(everybody, SAID))
-    store.describe_hosts("large", dict.fromkeys(everybody, HostChange(cost=1)))
-    assert set(store.ledger("large")[0].features.hosts.values()) == {GPU._replace(cost=1)}
+    store.components.describe_hosts("large", dict.fromkeys(everybody, SAID))
+    store.components.describe_hosts("large", dict.fromkeys(everybody, HostChange(cost=1)))
+    assert set(store.fabrics.ledger("large")[0].features.hosts.values()) == {GPU._replace(cost=1)}
 
 
 WISH = Constraints(
@@ -1015,19 +1046,26 @@ WISH = Constraints(
 @pytest.mark.parametrize("wish", [None, WISH, Constraints(spread=2)])
 def test_constraints_are_remembered_with_the_request(managed, wish):
     waits = NoFit(Refusal.TOO_FEW_HOSTS, "none")
-    managed.admit(new("q", constraints=wish, wait=True), lambda fabric: Wait(waits))
-    managed.admit(new("a", constraints=wish), lambda fabric: across_pods("a"))
+    managed.admissions.admit(new("q", constraints=wish, wait=True), lambda fabric: Wait(waits))
+    managed.admissions.admit(new("a", constraints=wish), lambda fabric: across_pods("a"))
     again = SqlStore(managed._engine)
-    assert again.allocation("q").constraints == wish
-    assert [record.constraints for record in again.allocations(fabric="f")] == [wish, wish]
+    assert again.allocations.get("q").constraints == wish
+    assert [record.constraints for record in again.allocations.page(fabric="f")] == [wish, wish]
 
 
 def test_a_key_used_with_other_constraints_is_refused(managed):
-    first = managed.admit(new("a", "k", constraints=WISH), lambda fabric: across_pods("a"))
-    assert managed.admit(new("b", "k", name="a", constraints=WISH), lambda fabric: None) == first
+    first = managed.admissions.admit(
+        new("a", "k", constraints=WISH), lambda fabric: across_pods("a")
+    )
+    assert (
+        managed.admissions.admit(new("b", "k", name="a", constraints=WISH), lambda fabric: None)
+        == first
+    )
     for other in (None, Constraints(spread=2)):
         with pytest.raises(IdempotencyMismatch):
-            managed.admit(new("b", "k", name="a", constraints=other), lambda fabric: None)
+            managed.admissions.admit(
+                new("b", "k", name="a", constraints=other), lambda fabric: None
+            )
 
 
 # -- shared hosts ---------------------------------------------------------------
@@ -1038,14 +1076,16 @@ SHARING = Sharing(2, 4.0)
 def share(store: SqlStore, id: str, placed: Allocation | None = None, sharing: Sharing = SHARING):
     """An allocation whose hosts are shared, placed as ``across_pods`` unless told otherwise."""
     answer = replace(placed or across_pods(id), id=id, sharing=sharing)
-    return store.admit(new(id, sharing=sharing), lambda fabric: answer)
+    return store.admissions.admit(new(id, sharing=sharing), lambda fabric: answer)
 
 
 def slots(store: SqlStore, id: str, part: str, demand: SlotDemand, **changes):
     """An allocation with slots of such hosts; the refusal if they are not there."""
     asked = new(id, parent=part, slots=demand, policy="shared", **{"hosts": 0, **changes})
     request = Request(id, 1, slots=demand)
-    return store.admit(asked, lambda fabric: SharedSlots().propose(fabric.ledger(part), request))
+    return store.admissions.admit(
+        asked, lambda fabric: SharedSlots().propose(fabric.ledger(part), request)
+    )
 
 
 def sums(store: SqlStore):
@@ -1067,14 +1107,14 @@ def test_slots_and_promises_are_recorded_and_given_back(managed):
     assert sorted(used.values()) == [1, 2]
     assert set(promised.values()) == {1 << 20}  # one of three is beyond each link
     assert len(promised) == 4 + 2 * 4  # both hosts, both leaves, both spine links, each way
-    assert managed.fabric("f").routes_generation == part.generation
+    assert managed.fabrics.get("f").routes_generation == part.generation
     release(managed, "a")
     used, promised = sums(managed)
     assert set(used.values()) == set(promised.values()) == {0}
-    assert managed.fabric("f").routes_generation == part.generation
+    assert managed.fabrics.get("f").routes_generation == part.generation
     slots(managed, "b", "part", SlotDemand(1, 1.0))
     with pytest.raises(Conflict, match="inside"):
-        managed.transition(managed.allocation("part"), State.RELEASING, "asked")
+        managed.allocations.transition(managed.allocations.get("part"), State.RELEASING, "asked")
     release(managed, "b")
     release(managed, "part")
     assert sums(managed) == ({}, {})
@@ -1083,7 +1123,10 @@ def test_slots_and_promises_are_recorded_and_given_back(managed):
 def test_another_process_reads_the_same_slots(managed):
     share(managed, "part")
     slots(managed, "a", "part", SlotDemand(3, 1.0))
-    for ledger in (managed.ledger("f")[0], SqlStore(managed._engine).ledger("f")[0]):
+    for ledger in (
+        managed.fabrics.ledger("f")[0],
+        SqlStore(managed._engine).fabrics.ledger("f")[0],
+    ):
         inner = ledger.ledger("part")
         assert sum(inner.used_slots.values()) == 3
         assert [held.id for held in ledger.sharers()] == ["a"]
@@ -1109,7 +1152,9 @@ def test_the_database_refuses_what_is_not_there(managed, wrong):
         return taken
 
     with pytest.raises(DoubleClaim, match="refuse"):
-        managed.admit(new("b", parent="part", slots=taken.slots.demand, hosts=0), unchecked)
+        managed.admissions.admit(
+            new("b", parent="part", slots=taken.slots.demand, hosts=0), unchecked
+        )
     assert sums(managed) == before
 
 
@@ -1119,18 +1164,18 @@ def test_the_database_refuses_what_is_not_there(managed, wrong):
 def container(store: SqlStore, id: str, slot: int = 0, parent: str | None = None):
     """A container with the placement of ``across_pods``."""
     answer = replace(across_pods(id, slot), container=True, parent=parent)
-    return store.admit(new(id, container=True, parent=parent), lambda fabric: answer)
+    return store.admissions.admit(new(id, container=True, parent=parent), lambda fabric: answer)
 
 
 def inside(store: SqlStore, id: str, parent: str, host: int = 0):
     """One host of the first leaf inside a container."""
     one = Allocation(id, 1, "test", (GroupShare(0, 1 << host, 0),), parent=parent)
-    return store.admit(new(id, parent=parent), lambda fabric: one)
+    return store.admissions.admit(new(id, parent=parent), lambda fabric: one)
 
 
 def test_children_claim_within_their_parents_claims(managed):
     other = SqlStore(managed._engine)
-    other.ledger("f")
+    other.fabrics.ledger("f")
     made = container(managed, "c")
     assert (made.container, made.parent, made.pkey) == (True, None, 0)
     child = inside(other, "x", "c")
@@ -1138,11 +1183,11 @@ def test_children_claim_within_their_parents_claims(managed):
     assert child.placed is not None
     assert child.placed.parent == "c"
     for store in (managed, other, SqlStore(managed._engine)):
-        ledger = store.ledger("f")[0]
+        ledger = store.fabrics.ledger("f")[0]
         assert set(ledger.allocations) == {"c"}
         assert set(ledger.ledger("c").allocations) == {"x"}
         assert ledger.state() == rebuilt(managed).state()
-        assert [tenant.allocation.id for tenant in store.routed("f").tenants] == ["x"]
+        assert [tenant.allocation.id for tenant in store.fabrics.routed("f").tenants] == ["x"]
     with pytest.raises(DoubleClaim):
         inside(managed, "y", "c")
     with pytest.raises(DoubleClaim):
@@ -1156,7 +1201,7 @@ def test_the_database_refuses_siblings_the_same_and_strangers_anything(managed, 
     container(managed, "c")
     admit(managed, "b", slot=1)
     for id in ("x", "y"):
-        managed.admit(
+        managed.admissions.admit(
             new(id, parent="c"), lambda fabric, id=id: Allocation(id, 0, "test", (), parent="c")
         )
     insert = f"insert into {table} (fabric, scope, parent, {what}, allocation) values "
@@ -1184,27 +1229,29 @@ def test_a_container_is_not_released_under_who_is_inside(managed):
     container(managed, "c")
     inside(managed, "x", "c")
     waits = NoFit(Refusal.TOO_FEW_HOSTS, "full")
-    managed.admit(new("q", parent="c"), lambda fabric: Wait(waits))
+    managed.admissions.admit(new("q", parent="c"), lambda fabric: Wait(waits))
     for force in (False, True):
         with pytest.raises(Conflict, match="2 allocations inside; release them first: x, q"):
-            managed.transition(managed.allocation("c"), State.RELEASING, "asked", force=force)
-    managed.cancel(managed.allocation("q"), "no more")
+            managed.allocations.transition(
+                managed.allocations.get("c"), State.RELEASING, "asked", force=force
+            )
+    managed.allocations.cancel(managed.allocations.get("q"), "no more")
     release(managed, "x")
-    managed.transition(managed.allocation("c"), State.RELEASING, "asked")
+    managed.allocations.transition(managed.allocations.get("c"), State.RELEASING, "asked")
     with pytest.raises(Conflict, match="is releasing"):
         inside(managed, "y", "c")
-    record = managed.allocation("c")
-    managed.free(managed.hand_back(record), "gone")
+    record = managed.allocations.get("c")
+    managed.allocations.free(managed.allocations.hand_back(record), "gone")
     assert claims(managed) == {"host_claim": set(), "link_claim": set(), "pkey_claim": set()}
 
 
 def test_who_is_inside_needs_a_container(managed):
     admit(managed, "a")
     with pytest.raises(Conflict, match="no container"):
-        managed.admit(new("x", parent="a"), lambda fabric: across_pods("x", 1))
+        managed.admissions.admit(new("x", parent="a"), lambda fabric: across_pods("x", 1))
     with pytest.raises(NotFound):
-        managed.admit(new("x", parent="nobody"), lambda fabric: across_pods("x", 1))
-    assert {record.id for record in managed.allocations()} == {"a"}
+        managed.admissions.admit(new("x", parent="nobody"), lambda fabric: across_pods("x", 1))
+    assert {record.id for record in managed.allocations.page()} == {"a"}
 
 
 def test_many_enter_while_one_releases_the_container(managed):
@@ -1220,7 +1267,7 @@ def test_many_enter_while_one_releases_the_container(managed):
 
     def leave():
         try:
-            managed.transition(managed.allocation("c"), State.RELEASING, "asked")
+            managed.allocations.transition(managed.allocations.get("c"), State.RELEASING, "asked")
             outcomes.append("left")
         except Conflict:
             outcomes.append("stayed")
@@ -1242,7 +1289,7 @@ def test_states_said_by_several_at_once_all_hold(managed):
         start.wait()
         try:
             for host in range(first, 16, 4):
-                store.set_host_state("f", host, HostState.DRAINED)
+                store.components.set_host_state("f", host, HostState.DRAINED)
         except Exception as error:
             wrong.append(error)
 
@@ -1252,17 +1299,17 @@ def test_states_said_by_several_at_once_all_hold(managed):
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert managed.fabric("f").generation == 17
-    assert managed.ledger("f")[0].drained_hosts == set(range(16))
+    assert managed.fabrics.get("f").generation == 17
+    assert managed.fabrics.ledger("f")[0].drained_hosts == set(range(16))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda store: store.set_host_state("f", 3, HostState.FAILED),
-        lambda store: store.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED),
-        lambda store: store.describe_hosts("f", {0: HostChange(cost=3)}),
-        lambda store: store.set_shared_plane("f", SharedPlane((3,))),
+        lambda store: store.components.set_host_state("f", 3, HostState.FAILED),
+        lambda store: store.components.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED),
+        lambda store: store.components.describe_hosts("f", {0: HostChange(cost=3)}),
+        lambda store: store.components.set_shared_plane("f", SharedPlane((3,))),
         lambda store: admit(store, "a").hosts,
     ],
     ids=["host", "link", "features", "plane", "allocation"],
@@ -1276,4 +1323,4 @@ def test_a_change_that_has_to_give_way_is_made_all_the_same(managed, change):
             raise DBDeadlock
 
     assert change(SqlStore(managed._engine, at=give_way)) == 2
-    assert managed.fabric("f").generation == 2
+    assert managed.fabrics.get("f").generation == 2

@@ -51,7 +51,7 @@ class Histories(RuleBasedStateMachine):
         schema.upgrade(engine)
         self.engine = engine
         self.stores = [SqlStore(engine), SqlStore(engine), SqlStore(engine, keep_deltas=2)]
-        self.stores[0].add_fabric("f", self.topology, Inventory((), (), (), (), (), (), ()))
+        self.stores[0].fabrics.add("f", self.topology, Inventory((), (), (), (), (), (), ()))
         self.model = Ledger(self.topology)
         self.count = 0
 
@@ -84,7 +84,7 @@ class Histories(RuleBasedStateMachine):
             answer = self.draw(id, fabric, hosts, uplinks, spines)
             return answer if answer.groups else NoFit(Refusal.TOO_FEW_HOSTS, "none free")
 
-        answer = self.stores[process].admit(
+        answer = self.stores[process].admissions.admit(
             AllocationRequest(id=id, fabric="f", name=id, project_id="p", policy="test", hosts=1),
             propose,
         )
@@ -101,11 +101,11 @@ class Histories(RuleBasedStateMachine):
         if id not in self.model.allocations:
             return
         store = self.stores[process]
-        record = store.allocation(id)
+        record = store.allocations.get(id)
         if record.state is State.ALLOCATING:
-            record = store.transition(record, State.ACTIVE, "handed over")
+            record = store.allocations.transition(record, State.ACTIVE, "handed over")
         if record.phase is not None:
-            record = store.proceed(record, "on")
+            record = store.placement_changes.proceed(record, "on")
             if record.phase is None:
                 self.model.change(record.placed)
             return
@@ -125,9 +125,9 @@ class Histories(RuleBasedStateMachine):
         if record.container:
             if self.model.inside[id].allocations:
                 with pytest.raises(Conflict):
-                    store.move(record, choose)
+                    store.placement_changes.move(record, choose)
             return
-        record = store.move(record, choose)
+        record = store.placement_changes.move(record, choose)
         assert record.leaving == self.model.allocations[id]
         self.model.change(record.held)
 
@@ -137,19 +137,21 @@ class Histories(RuleBasedStateMachine):
         known = {a.id for a in self.model.everybody()}
         if id in self.model.inside and self.model.inside[id].allocations:
             with pytest.raises(Conflict):
-                store.transition(store.allocation(id), State.RELEASING, "asked")
+                store.allocations.transition(store.allocations.get(id), State.RELEASING, "asked")
         elif id in known and not any(
             ledger.scope == id and ledger.allocations for ledger in self.model.ledgers()
         ):
-            record = store.transition(store.allocation(id), State.RELEASING, "asked")
-            store.free(store.hand_back(record), "gone")
+            record = store.allocations.transition(
+                store.allocations.get(id), State.RELEASING, "asked"
+            )
+            store.allocations.free(store.allocations.hand_back(record), "gone")
             self.model.release(id)
 
     @rule(process=processes, data=st.data(), state=st.sampled_from(HostState))
     def change_host(self, process, data, state):
         present = set(range(self.topology.hosts)) - self.topology.absent_hosts
         host = data.draw(st.sampled_from(sorted(present)))
-        self.stores[process].set_host_state("f", host, state)
+        self.stores[process].components.set_host_state("f", host, state)
         self.model.repair_host(host)
         if state is HostState.DRAINED:
             self.model.drain_host(host)
@@ -163,7 +165,7 @@ class Histories(RuleBasedStateMachine):
             *(SpineLink(pod, l2, up) for pod in (0, 1) for l2 in (0, 1) for up in (0, 1)),
         ]
         link = data.draw(st.sampled_from([x for x in links if x not in self.topology.absent_links]))
-        self.stores[process].set_link_state("f", link, state)
+        self.stores[process].components.set_link_state("f", link, state)
         self.model.repair_link(link)
         if state is LinkState.DRAINED:
             self.model.drain_link(link)
@@ -180,7 +182,7 @@ class Histories(RuleBasedStateMachine):
         present = sorted(set(range(self.topology.hosts)) - self.topology.absent_hosts)
         hosts = data.draw(st.sets(st.sampled_from(present)))
         change = HostChange(traits, cost)
-        self.stores[process].describe_hosts("f", dict.fromkeys(hosts, change))
+        self.stores[process].components.describe_hosts("f", dict.fromkeys(hosts, change))
         known = self.model.features
         self.model.describe_hosts({host: change.of(known.of(host)) for host in hosts})
 
@@ -210,7 +212,7 @@ class Histories(RuleBasedStateMachine):
             parent=parent,
             container=container,
         )
-        assert self.stores[process].admit(new, drawn).placed == wanted
+        assert self.stores[process].admissions.admit(new, drawn).placed == wanted
         self.model.claim(wanted)
         return id
 
@@ -220,9 +222,9 @@ class Histories(RuleBasedStateMachine):
             self.model.withhold(plane)
         except Conflict:
             with pytest.raises(Conflict):
-                self.stores[process].set_shared_plane("f", plane)
+                self.stores[process].components.set_shared_plane("f", plane)
         else:
-            self.stores[process].set_shared_plane("f", plane)
+            self.stores[process].components.set_shared_plane("f", plane)
 
     @rule(process=processes)
     def restart(self, process):
@@ -230,7 +232,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(process=processes)
     def look(self, process):
-        assert self.stores[process].ledger("f")[0].state() == self.model.state()
+        assert self.stores[process].fabrics.ledger("f")[0].state() == self.model.state()
 
     @invariant()
     def faults_are_what_failed_of_what_is_owned(self):
@@ -243,7 +245,7 @@ class Histories(RuleBasedStateMachine):
                 failed[owner.id] = links, hosts
         noted = {
             record.id: (set(record.faults.links), set(record.faults.hosts))
-            for record in self.stores[0].allocations()
+            for record in self.stores[0].allocations.page()
             if record.faults is not None
         }
         assert noted == failed

@@ -23,7 +23,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def ufm_memory_of(store, **options):
     made = generate(Description(xgft="2;2,2;1,2"))
     for fabric in ("f", "g"):
-        store.add_fabric(fabric, made.topology, made.inventory)
+        store.fabrics.add(fabric, made.topology, made.inventory)
     return SqlUfmMemory(store._engine, **options)
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from laas_service.adapters.fabric_import.generator import inventory
@@ -21,9 +22,9 @@ class Memory:
     """Empty fabrics of 32 hosts, and allocations that hold none of them."""
 
     def __init__(self, *fabrics: str) -> None:
-        hosts = inventory(TOPOLOGY)
-        self._fabrics = {id: FabricRecord(id, TOPOLOGY, hosts, 1, EPOCH) for id in fabrics}
-        self._records: dict[str, AllocationRecord] = {}
+        self.fabrics = MemoryFabrics(fabrics)
+        self.allocations = MemoryAllocations()
+        self.quotas = MemoryQuotas(self.allocations.records)
 
     def add(self, id: str, project: str, *, fabric: str = "f", **values) -> AllocationRecord:
         record = AllocationRecord(
@@ -46,48 +47,63 @@ class Memory:
                 **values,
             }
         )
-        self._records[id] = record
+        self.allocations.records[id] = record
         return record
 
-    def fabric_ids(self):
+    def undo(self, id):
+        """A failover loses the allocation, as if it had never been."""
+        del self.allocations.records[id]
+
+
+class MemoryFabrics:
+    def __init__(self, ids: Iterable[str]) -> None:
+        hosts = inventory(TOPOLOGY)
+        self._fabrics = {id: FabricRecord(id, TOPOLOGY, hosts, 1, EPOCH) for id in ids}
+        self.held: Ledger | None = None
+
+    def ids(self):
         return sorted(self._fabrics)
 
-    def fabrics(self):
-        return [self._fabrics[id] for id in self.fabric_ids()]
+    def all(self):
+        return [self._fabrics[id] for id in self.ids()]
 
-    def fabric(self, id):
+    def get(self, id):
         if id not in self._fabrics:
             raise NotFound("fabric", id)
         return self._fabrics[id]
 
     def ledger(self, fabric_id):
-        return Ledger(self.fabric(fabric_id).topology), 1
+        return self.held or Ledger(self.get(fabric_id).topology), 1
 
-    def allocation(self, id):
-        if id not in self._records:
+
+class MemoryAllocations:
+    def __init__(self) -> None:
+        self.records: dict[str, AllocationRecord] = {}
+
+    def get(self, id):
+        if id not in self.records:
             raise NotFound("allocation", id)
-        return self._records[id]
+        return self.records[id]
 
-    def undo(self, id):
-        """A failover loses the allocation, as if it had never been."""
-        del self._records[id]
-
-    def allocations(self, *, fabric=None, project_id=None, states=(), limit=2, marker=None):
+    def page(self, *, fabric=None, project_id=None, states=(), limit=2, marker=None):
         """At most two records a page, so that readers have to ask for further pages."""
-        ids = list(self._records)
+        ids = list(self.records)
         if marker:
-            self.allocation(marker)
+            self.get(marker)
         after = ids[ids.index(marker) + 1 :] if marker else ids
         return [
             record
-            for record in map(self._records.__getitem__, after)
+            for record in map(self.records.__getitem__, after)
             if fabric in (None, record.fabric)
             and project_id in (None, record.project_id)
             and (not states or record.state in states)
         ][: min(limit, 2)]
 
-    def due(self, now, limit=100, *, faulty=False, fabric=None):
-        return []
+
+class MemoryQuotas:
+    def __init__(self, records: Mapping[str, AllocationRecord]) -> None:
+        self._records = records
+        self.left: Mapping[str, int] = {}
 
     def usage(self, project_id: str, limits: Limits) -> Usage:
         held = [r for r in self._records.values() if r.project_id == project_id]
@@ -97,3 +113,6 @@ class Memory:
         usage = self.usage(request.project_id, request.limits)
         if usage.limits.hosts is not None and usage.hosts + request.hosts > usage.limits.hosts:
             raise QuotaExceeded("hosts", usage.hosts, "release some")
+
+    def moves_left(self, project_ids, limits):
+        return {id: left for id, left in self.left.items() if id in project_ids}

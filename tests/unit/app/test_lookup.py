@@ -85,7 +85,7 @@ def test_containers():
 
 def test_hosts_to_avoid_become_numbers():
     memory = Memory("f")
-    names = memory.fabric("f").inventory.host_names
+    names = memory.fabrics.get("f").inventory.host_names
     made = lookup(memory)
     assert made.constraints("f", AllocationRequest(name="a", hosts=1)) is None
     asked = AllocationRequest(

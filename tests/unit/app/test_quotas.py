@@ -88,13 +88,13 @@ def test_an_unknown_server_limit_skips_the_check(memory, compute):
 def test_every_allocation_is_read_page_by_page(memory):
     ids = [memory.add(f"a{number}", "blue").id for number in range(5)]
     memory.add("other", "red")
-    assert [record.id for record in every_allocation(memory, project_id="blue")] == ids
+    assert [record.id for record in every_allocation(memory.allocations, project_id="blue")] == ids
 
 
 @pytest.mark.parametrize("undone", [["a1"], ["a0", "a1"], ["a1", "a2", "a3", "a4"]])
 def test_reading_goes_on_although_a_failover_undid_the_end_of_a_page(memory, undone):
     ids = [memory.add(f"a{number}", "blue").id for number in range(5)]
-    pages = every_allocation(memory, project_id="blue")
+    pages = every_allocation(memory.allocations, project_id="blue")
     read = [next(pages).id, next(pages).id]
     for id in undone:
         memory.undo(id)

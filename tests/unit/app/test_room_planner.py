@@ -36,13 +36,7 @@ class Crowd(Memory):
 
     def __init__(self, held: Ledger, left):
         super().__init__("f")
-        self.held, self.left = held, left
-
-    def ledger(self, fabric_id):
-        return self.held, 1
-
-    def moves_left(self, project_ids, limits):
-        return {id: left for id, left in self.left.items() if id in project_ids}
+        self.fabrics.held, self.quotas.left = held, left
 
 
 def planner_of(store: Any, unmoved=()):
@@ -188,7 +182,7 @@ def test_no_tenant_with_a_longer_notice_moves_where_a_shorter_one_does(seed, hos
         return
     given = [Consent(Movable.RESTART, float(notice)) for notice in notices]
     tenants = crowd(held, given, {})
-    movable = {record.id: record for record in map(tenants.allocation, held.allocations)}
+    movable = {record.id: record for record in map(tenants.allocations.get, held.allocations)}
     planner = planner_of(tenants)
     request = Request("new", hosts)
     plan = planner.plan_early("f", POLICIES["jigsaw"](), request, Permission(most), movable)
@@ -218,7 +212,7 @@ def test_a_plan_that_somebody_asks_for_heeds_cost_alone(full):
     for number in (1, 2, 3):
         large.release(f"gone{number}")
     tenants = crowd(large, [soon, soon, soon, slow], {})
-    movable = {record.id: record for record in map(tenants.allocation, large.allocations)}
+    movable = {record.id: record for record in map(tenants.allocations.get, large.allocations)}
     planner = planner_of(tenants)
     asked = planner.plan("f", policy, WIDE, NO_LIMIT)
     early = planner.plan_early("f", policy, WIDE, NO_LIMIT, movable)

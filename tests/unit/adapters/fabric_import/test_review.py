@@ -211,7 +211,7 @@ def allocate(
         request = Request(id, hosts, parent=parent, container=new.container)
         return admit(POLICIES[policy](), fabric.ledger(parent), request)
 
-    return store.admit(new, propose)
+    return store.admissions.admit(new, propose)
 
 
 class Deployment:
@@ -222,7 +222,7 @@ class Deployment:
         self.engine = connect(f"sqlite:///{self.directory}/laas.sqlite")
         schema.upgrade(self.engine)
         self.stores = [SqlStore(self.engine) for _ in range(3)]
-        self.stores[0].add_fabric("f", layout.topology, layout.inventory)
+        self.stores[0].fabrics.add("f", layout.topology, layout.inventory)
 
     def close(self) -> None:
         self.engine.dispose()
@@ -263,10 +263,10 @@ def settled(deployment: Deployment, chance: Random, layout: Layout) -> None:
     store = deployment.stores[1]
     hosts = list(layout.hosts())
     for state in (HostState.DRAINED, HostState.FAILED):
-        store.set_host_state("f", chance.choice(hosts), state)
-    store.describe_hosts("f", {chance.choice(hosts): HostChange(frozenset({"gpu"}), 3)})
+        store.components.set_host_state("f", chance.choice(hosts), state)
+    store.components.describe_hosts("f", {chance.choice(hosts): HostChange(frozenset({"gpu"}), 3)})
     links = [cable.link for cable in layout.inventory.cables if cable.link is not None]
-    store.set_link_state("f", chance.choice(links), LinkState.FAILED)
+    store.components.set_link_state("f", chance.choice(links), LinkState.FAILED)
 
 
 def states(layout: Layout, ledger: LedgerView) -> dict[str, dict[object, object]]:
@@ -308,27 +308,31 @@ def test_after_any_recabling_no_allocation_loses_anything(description, works, se
         for work in works:
             work(site)
         first, second, third = deployment.stores
-        third.ledger("f")
-        ledger, generation = second.ledger("f")
+        third.fabrics.ledger("f")
+        ledger, generation = second.fabrics.ledger("f")
         kept = deployment.everything()
         try:
             read = dumped(site.inventory, MANAGERS)
-            result = review(second.fabric("f"), ledger, generation, read)
+            result = review(second.fabrics.get("f"), ledger, generation, read)
         except (InvalidFile, InvalidInput, LimitExceeded):
             return
         if result.refused:
             assert deployment.everything() == kept
             return
-        second.reimport("f", generation, result.before, result.after)
-        after, advanced = first.ledger("f")
-        assert advanced == generation + 1 == first.fabric("f").routes_generation
-        assert third.ledger("f")[0].state() == after.state() == second.ledger("f")[0].state()
-        assert SqlStore(deployment.engine).ledger("f")[0].state() == after.state()
+        second.fabrics.reimport("f", generation, result.before, result.after)
+        after, advanced = first.fabrics.ledger("f")
+        assert advanced == generation + 1 == first.fabrics.get("f").routes_generation
+        assert (
+            third.fabrics.ledger("f")[0].state()
+            == after.state()
+            == second.fabrics.ledger("f")[0].state()
+        )
+        assert SqlStore(deployment.engine).fabrics.ledger("f")[0].state() == after.state()
         assert_kept(result, site.inventory, ledger, after)
         assert_states_kept(result, ledger, after)
         assert_routed_alike(result, ledger, after)
         assert_pinned(result)
-        subnet_configuration(third.routed("f"))  # raises if OpenSM would refuse it
+        subnet_configuration(third.fabrics.routed("f"))  # raises if OpenSM would refuse it
         held = list(after.everybody())
         known = verification.violations(layout.topology, list(ledger.everybody()), Random(0))
         broken = verification.violations(result.after.topology, held, Random(0))
@@ -339,7 +343,7 @@ def test_after_any_recabling_no_allocation_loses_anything(description, works, se
         assert claims["link"] == {
             (a.id, tree.link_id(x)) for a in held for x in a.links(result.after.topology)
         }
-        again = review(first.fabric("f"), after, advanced, read)
+        again = review(first.fabrics.get("f"), after, advanced, read)
         assert not again.changes
     finally:
         deployment.close()
@@ -518,26 +522,26 @@ def test_added_leaves_change_numbers_but_no_allocation(tmp_path):
         for number, hosts in enumerate((6, 20)):
             allocate(deployment.stores[0], f"t{number}", hosts, "jigsaw")
         store = deployment.stores[0]
-        deployment.stores[1].ledger("f")  # this store has the ledger in its cache
-        store.set_host_state("f", 31, HostState.DRAINED)
-        store.set_link_state("f", LeafLink(1, 3, 3), LinkState.FAILED)
-        ledger, generation = store.ledger("f")
+        deployment.stores[1].fabrics.ledger("f")  # this store has the ledger in its cache
+        store.components.set_host_state("f", 31, HostState.DRAINED)
+        store.components.set_link_state("f", LeafLink(1, 3, 3), LinkState.FAILED)
+        ledger, generation = store.fabrics.ledger("f")
         grown = generated(generator.Description(xgft="3;4,5,2;1,4,2"))
         # generated GUIDs follow the numbers; those of added leaves do not
         site = Site(layout.inventory, Random(1))
         recabling.add_leaves(site)
-        result = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+        result = review(store.fabrics.get("f"), ledger, generation, dumped(site.inventory))
         assert not result.refused
         assert result.after.topology.tree.m == grown.topology.tree.m
-        store.reimport("f", generation, result.before, result.after)
-        after = deployment.stores[1].ledger("f")[0]
+        store.fabrics.reimport("f", generation, result.before, result.after)
+        after = deployment.stores[1].fabrics.ledger("f")[0]
         assert_kept(result, site.inventory, ledger, after)
         names = result.after.inventory.host_names
         assert [names[host] for host in after.drained_hosts] == ["node31"]
         assert after.failed_links == {LeafLink(1, 3, 3)}
-        record = store.transition(store.allocation("t1"), State.RELEASING, "asked")
-        store.free(store.hand_back(record), "gone")
-        assert set(deployment.stores[2].ledger("f")[0].allocations) == {"t0"}
+        record = store.allocations.transition(store.allocations.get("t1"), State.RELEASING, "asked")
+        store.allocations.free(store.allocations.hand_back(record), "gone")
+        assert set(deployment.stores[2].fabrics.ledger("f")[0].allocations) == {"t0"}
         assert {id for id, _ in deployment.claims()["host"]} == {"t0"}
     finally:
         deployment.close()
@@ -546,12 +550,12 @@ def test_added_leaves_change_numbers_but_no_allocation(tmp_path):
 def test_everything_that_is_recorded_by_number_is_renumbered(store):
     """With a container and its child, an unfinished change of placement and a drained leaf."""
     layout = generated(SMALL)
-    store.add_fabric("f", layout.topology, layout.inventory)
+    store.fabrics.add("f", layout.topology, layout.inventory)
     allocate(store, "box", 8, "lc", container=True)
     allocate(store, "inside", 5, "lc", parent="box")
     moving = allocate(store, "moving", 6, "lc")
     assert isinstance(moving, AllocationRecord)
-    moving = store.transition(moving, State.ACTIVE, "handed over")
+    moving = store.allocations.transition(moving, State.ACTIVE, "handed over")
 
     def elsewhere(ledger: Ledger) -> Move:
         ledger.release("moving")
@@ -565,31 +569,33 @@ def test_everything_that_is_recorded_by_number_is_renumbered(store):
         assert isinstance(answer, Allocation)
         return Move(answer, "elsewhere")
 
-    moving = store.move(moving, elsewhere)
-    store.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.DRAINED)
-    ledger, generation = store.ledger("f")
+    moving = store.placement_changes.move(moving, elsewhere)
+    store.components.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.DRAINED)
+    ledger, generation = store.fabrics.ledger("f")
     site = Site(layout.inventory, Random(1))
     recabling.add_leaves(site)
-    result = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+    result = review(store.fabrics.get("f"), ledger, generation, dumped(site.inventory))
     assert not result.refused
     assert "host's index" in {change.kind for change in result.changes}
-    store.reimport("f", generation, result.before, result.after)
-    after = store.ledger("f")[0]
-    assert SqlStore(store._engine).ledger("f")[0].state() == after.state()
+    store.fabrics.reimport("f", generation, result.before, result.after)
+    after = store.fabrics.ledger("f")[0]
+    assert SqlStore(store._engine).fabrics.ledger("f")[0].state() == after.state()
     assert_kept(result, site.inventory, ledger, after)
     assert {result.after.inventory.host_names[h] for h in after.drained_hosts} == {
         layout.inventory.host_names[h] for h in ledger.drained_hosts
     }
     with pytest.raises(ConcurrentUpdate):  # the re-import changed the record
-        store.proceed(moving, "on")
-    moving = store.allocation("moving")
+        store.placement_changes.proceed(moving, "on")
+    moving = store.allocations.get("moving")
     while moving.phase is not None:
-        moving = store.proceed(moving, "on")
-    store.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.UP)
+        moving = store.placement_changes.proceed(moving, "on")
+    store.components.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.UP)
     for id in ("inside", "box", "moving"):
-        releasing = store.transition(store.allocation(id), State.RELEASING, "asked")
-        store.free(store.hand_back(releasing), "gone")
-    assert store.ledger("f")[0].state() == Ledger(result.after.topology).state()
+        releasing = store.allocations.transition(
+            store.allocations.get(id), State.RELEASING, "asked"
+        )
+        store.allocations.free(store.allocations.hand_back(releasing), "gone")
+    assert store.fabrics.ledger("f")[0].state() == Ledger(result.after.topology).state()
     with store._engine.connect() as connection:
         for table in ("host_claim", "link_claim", "host_state"):
             assert not connection.execute(sa.text(f"select * from {table}")).all()
@@ -602,11 +608,11 @@ def test_a_recorded_re_import_is_announced_once():
         store = SqlStore(deployment.engine, announce=True)
         site = Site(layout.inventory, Random(1))
         recabling.add_leaves(site)
-        ledger, generation = store.ledger("f")
-        result = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
+        ledger, generation = store.fabrics.ledger("f")
+        result = review(store.fabrics.get("f"), ledger, generation, dumped(site.inventory))
         with pytest.raises(ConcurrentUpdate):
-            store.reimport("f", generation + 1, result.before, result.after)
-        store.reimport("f", generation, result.before, result.after)
+            store.fabrics.reimport("f", generation + 1, result.before, result.after)
+        store.fabrics.reimport("f", generation, result.before, result.after)
         with deployment.engine.connect() as connection:
             (told,) = connection.scalars(sa.select(models.Notification.document)).all()
     finally:
@@ -621,7 +627,7 @@ def test_constraints_of_queued_requests_are_renumbered():
     try:
         store = deployment.stores[0]
         wish = Constraints(avoid_hosts=frozenset({5, 31}))
-        store.admit(
+        store.admissions.admit(
             AllocationRequest(
                 id="q",
                 fabric="f",
@@ -633,12 +639,12 @@ def test_constraints_of_queued_requests_are_renumbered():
             ),
             lambda fabric: admit(POLICIES["jigsaw"](), fabric, Request("q", 2)),
         )
-        ledger, generation = store.ledger("f")
+        ledger, generation = store.fabrics.ledger("f")
         site = Site(layout.inventory, Random(1))
         recabling.add_leaves(site)
-        result = review(store.fabric("f"), ledger, generation, dumped(site.inventory))
-        store.reimport("f", generation, result.before, result.after)
-        avoided = (store.allocation("q").constraints or Constraints()).avoid_hosts
+        result = review(store.fabrics.get("f"), ledger, generation, dumped(site.inventory))
+        store.fabrics.reimport("f", generation, result.before, result.after)
+        avoided = (store.allocations.get("q").constraints or Constraints()).avoid_hosts
         assert sorted(result.after.inventory.host_names[h] for h in avoided) == ["node05", "node31"]
     finally:
         deployment.close()
@@ -649,17 +655,17 @@ def test_a_review_of_an_older_generation_is_not_recorded():
     deployment = Deployment(layout)
     try:
         store = deployment.stores[0]
-        ledger, generation = store.ledger("f")
+        ledger, generation = store.fabrics.ledger("f")
         read = dumped(without_host(layout, "node00"))
-        result = review(store.fabric("f"), ledger, generation, read)
+        result = review(store.fabrics.get("f"), ledger, generation, read)
         allocate(deployment.stores[0], "t", 2, "jigsaw")
         kept = deployment.everything()
         with pytest.raises(ConcurrentUpdate, match="generation"):
-            store.reimport("f", generation, result.before, result.after)
+            store.fabrics.reimport("f", generation, result.before, result.after)
         assert deployment.everything() == kept
-        assert store.fabric("f").topology == layout.topology
-        now, advanced = store.ledger("f")
-        assert review(store.fabric("f"), now, advanced, read).token != result.token
+        assert store.fabrics.get("f").topology == layout.topology
+        now, advanced = store.fabrics.ledger("f")
+        assert review(store.fabrics.get("f"), now, advanced, read).token != result.token
     finally:
         deployment.close()
 
@@ -669,17 +675,17 @@ def test_a_shared_plane_stays_withheld():
     deployment = Deployment(layout)
     try:
         store = deployment.stores[0]
-        store.set_shared_plane("f", SharedPlane((1,)))
-        ledger, generation = store.ledger("f")
+        store.components.set_shared_plane("f", SharedPlane((1,)))
+        ledger, generation = store.fabrics.ledger("f")
         result = review(
-            store.fabric("f"),
+            store.fabrics.get("f"),
             ledger,
             generation,
             generated(generator.Description(xgft="3;4,4,3;1,4,2")),
         )
-        store.reimport("f", generation, result.before, result.after)
-        assert store.ledger("f")[0].shared_plane == SharedPlane((1,))
-        assert deployment.stores[1].routed("f").shared_plane == SharedPlane((1,))
+        store.fabrics.reimport("f", generation, result.before, result.after)
+        assert store.fabrics.ledger("f")[0].shared_plane == SharedPlane((1,))
+        assert deployment.stores[1].fabrics.routed("f").shared_plane == SharedPlane((1,))
     finally:
         deployment.close()
 

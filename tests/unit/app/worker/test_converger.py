@@ -58,7 +58,7 @@ class World:
         self.time = EPOCH
         self.steps: list[str] = []
         self.converger = self.restarted(**options)
-        store.add_fabric("f", *fabric)
+        store.fabrics.add("f", *fabric)
 
     def restarted(self, **options) -> Converger:
         """A new converger, as after a restart of the worker."""
@@ -80,7 +80,7 @@ class World:
         new = AllocationRequest(
             id=id, fabric="f", name=id, project_id=project, policy="test", hosts=len(slots), by=by
         )
-        self.store.admit(new, lambda fabric: answer)
+        self.store.admissions.admit(new, lambda fabric: answer)
 
     def active(self, id: str, *slots: int, project: str = "blue") -> None:
         self.allocate(id, *slots, project=project)
@@ -88,20 +88,20 @@ class World:
         assert self.state(id) is State.ACTIVE
 
     def release(self, id: str, *, force: bool = False) -> None:
-        record = self.store.allocation(id)
-        self.store.transition(record, State.RELEASING, "asked", force=force)
+        record = self.store.allocations.get(id)
+        self.store.allocations.transition(record, State.RELEASING, "asked", force=force)
 
     def state(self, id: str) -> State:
-        return self.store.allocation(id).state
+        return self.store.allocations.get(id).state
 
     def error(self, id: str) -> str:
-        return self.store.allocation(id).error or ""
+        return self.store.allocations.get(id).error or ""
 
     def later(self, seconds: float = 120.0) -> None:
         self.time += timedelta(seconds=seconds)
 
     def owned(self) -> set[str]:
-        return set(self.store.ledger("f")[0].allocations)
+        return set(self.store.fabrics.ledger("f")[0].allocations)
 
     def outside(self) -> tuple[object, ...]:
         """State visible to tenants: projects accepted by each host, and tenants on the switches."""
@@ -133,11 +133,11 @@ def test_the_history_and_the_fabric_say_where_the_time_went(store, monkeypatch):
     monkeypatch.setattr(world.compute, "hand_over", slow_hand_over)
     monkeypatch.setattr(world.switches, "applied", slow_applied)
     world.allocate("a", 0)
-    claimed, *_ = store.allocation("a").history
+    claimed, *_ = store.allocations.get("a").history
     assert claimed.seconds.keys() == {Span.WAIT, Span.SEARCH, Span.COMMIT}
-    world.time = store.allocation("a").updated_at + timedelta(seconds=30)
+    world.time = store.allocations.get("a").updated_at + timedelta(seconds=30)
     world.converger.run_once()
-    *_, last = store.allocation("a").history
+    *_, last = store.allocations.get("a").history
     assert last.state is State.ACTIVE
     assert last.seconds == {
         Span.WAIT: 22.5,
@@ -146,20 +146,20 @@ def test_the_history_and_the_fabric_say_where_the_time_went(store, monkeypatch):
         Span.READ_BACK: 0.5,
         Span.NOVA: 4.0,
     }
-    holding = store.holding("f")
+    holding = store.observations.holding("f")
     assert (holding.activated, holding.seconds[Span.NOVA]) == (1, 4.0)
     assert holding.seconds[Span.WAIT] == pytest.approx(22.5 + claimed.seconds[Span.WAIT])
     world.allocate("b", 1)
     world.converger.run_once()
-    holding = store.holding("f")
+    holding = store.observations.holding("f")
     assert (holding.activated, holding.seconds[Span.NOVA]) == (2, 8.0)
     world.release("a")
     while world.converger.run_once():
         pass
-    *_, back, freed = store.allocation("a").history
+    *_, back, freed = store.allocations.get("a").history
     assert Span.RENDER not in back.seconds  # that was the publication for b
     assert freed.seconds[Span.RENDER] == 2.0
-    assert store.holding("f").activated == 2
+    assert store.observations.holding("f").activated == 2
 
 
 def test_what_an_agent_spent_is_told_apart(store, monkeypatch):
@@ -173,9 +173,9 @@ def test_what_an_agent_spent_is_told_apart(store, monkeypatch):
 
     monkeypatch.setattr(world.switches, "applied", told)
     world.allocate("a", 0)
-    world.time = store.allocation("a").updated_at + timedelta(seconds=30)
+    world.time = store.allocations.get("a").updated_at + timedelta(seconds=30)
     world.converger.run_once()
-    *_, last = store.allocation("a").history
+    *_, last = store.allocations.get("a").history
     assert {span: seconds for span, seconds in last.seconds.items() if seconds} == {
         Span.WAIT: 22.5,
         Span.FETCH: 3.0,
@@ -194,10 +194,10 @@ def test_one_publication_is_for_all_that_wait(store):
             new = AllocationRequest(
                 id=answer.id, fabric="f", name="a", project_id="blue", policy="test", hosts=1
             )
-            store.admit(new, lambda fabric, answer=answer: answer)
+            store.admissions.admit(new, lambda fabric, answer=answer: answer)
     world.converger.run_once()
     assert world.steps.count("before publish") == 1
-    assert {record.state for record in store.allocations()} == {State.ACTIVE}
+    assert {record.state for record in store.allocations.page()} == {State.ACTIVE}
 
 
 def test_routes_do_not_wait_for_slow_steps_at_hosts(store, monkeypatch):
@@ -249,7 +249,7 @@ def test_a_commit_whose_answer_was_lost_leaves_no_error_behind(store):
     store._transactions.at = at
     world.allocate("a", 0)
     world.converger.run_once()
-    record = store.allocation("a")
+    record = store.allocations.get("a")
     assert (record.state, record.error, record.failures) == (State.ACTIVE, None, 0)
     assert record.next_try is None
     world.release("a")
@@ -257,7 +257,7 @@ def test_a_commit_whose_answer_was_lost_leaves_no_error_behind(store):
         pass
     assert lose == []
     assert world.state("a") is State.RELEASED
-    assert not [event for event in store.allocation("a").history if "failed" in event.reason]
+    assert not [event for event in store.allocations.get("a").history if "failed" in event.reason]
 
 
 def test_a_failure_after_the_last_step_leaves_no_error_behind(world, monkeypatch):
@@ -272,11 +272,11 @@ def test_a_failure_after_the_last_step_leaves_no_error_behind(world, monkeypatch
 
     monkeypatch.setattr("laas_service.app.lifecycle.next_action", fail)
     world.active("a", 0)
-    assert (world.error("a"), world.store.allocation("a").next_try) == ("", None)
+    assert (world.error("a"), world.store.allocations.get("a").next_try) == ("", None)
     world.release("a")
     world.converger.run_once()
     assert lost == [State.ACTIVE, State.RELEASED]
-    states = [event.state for event in world.store.allocation("a").history]
+    states = [event.state for event in world.store.allocations.get("a").history]
     assert states.count(State.RELEASED) == 1
     assert world.error("a") == ""
 
@@ -447,7 +447,7 @@ def test_pauses_double_up_to_the_last(world):
     for failures, pause in enumerate(pauses[:-1]):
         full = min(60.0, 2.0**failures)
         assert full / 2 <= pause <= full + 0.25
-    assert world.store.allocation("a").failures == 9
+    assert world.store.allocations.get("a").failures == 9
 
 
 def test_pause_has_bounds():
@@ -478,7 +478,7 @@ def test_generation_of_another_database_confirms_nothing(world):
     world.switches.at_once = False
     world.converger.run_once()
     assert world.compute.aggregates == {}
-    reasons = [event.reason for event in world.store.allocation("a").history]
+    reasons = [event.reason for event in world.store.allocations.get("a").history]
     assert any("the switches run generation 99, which it does not" in text for text in reasons)
 
 
@@ -570,7 +570,7 @@ def test_drift_is_found_repaired_and_told(world, observed, drift):
         world.compute.aggregates["a"] = observed
     assert any(drift in finding for finding in world.converger.reconcile())
     assert world.compute.aggregates == {"a": right}
-    assert drift in world.store.allocation("a").history[-1].reason
+    assert drift in world.store.allocations.get("a").history[-1].reason
     assert world.converger.reconcile() == []
 
 
@@ -629,7 +629,10 @@ def test_routes_that_the_switches_no_longer_run_are_reported_counted_and_publish
     SqlLeases(world.store._engine).take("f", "one", 3600)
     world.active("a", 0)
     world.converger.run_once()
-    assert world.store.holding("f").applied == world.store.fabric("f").routes_generation
+    assert (
+        world.store.observations.holding("f").applied
+        == world.store.fabrics.get("f").routes_generation
+    )
     older = replace(world.switches.running["f"], generation=1, stamp="", tenants=())
     world.switches.running["f"] = world.switches.published["f"] = older
     world.later()
@@ -638,12 +641,12 @@ def test_routes_that_the_switches_no_longer_run_are_reported_counted_and_publish
     ]
     assert world.switches.tenants("f") == {"a"}
     assert world.converger.reconcile() == []
-    assert world.store.drift("f") == {Drift.ROUTES: 1}
+    assert world.store.observations.drift("f") == {Drift.ROUTES: 1}
 
 
 def test_drift_is_counted_by_kind(world):
     world.active("a", 0)
-    assert world.store.drift("f") == {}
+    assert world.store.observations.drift("f") == {}
     for _ in range(2):
         del world.compute.aggregates["a"]
         world.converger.reconcile()
@@ -651,22 +654,22 @@ def test_drift_is_counted_by_kind(world):
     world.compute.servers["node-3"] = "stranger"
     world.compute.pooled.discard("node-3")
     world.converger.reconcile()
-    assert world.store.drift("f") == {Drift.HOSTS: 2, Drift.LEFTOVER: 1, Drift.POOL: 1}
+    assert world.store.observations.drift("f") == {Drift.HOSTS: 2, Drift.LEFTOVER: 1, Drift.POOL: 1}
     world.compute.faults.before["pool"] = Unavailable("Nova is away")  # an outage is no drift
     world.converger.reconcile()
-    assert world.store.drift("f")[Drift.POOL] == 1
+    assert world.store.observations.drift("f")[Drift.POOL] == 1
 
 
 def test_link_that_fails_is_routed_around_at_once(world):
     world.active("a", 0)
-    world.store.set_link_state("f", LeafLink(0, 0, 3), LinkState.FAILED)
+    world.store.components.set_link_state("f", LeafLink(0, 0, 3), LinkState.FAILED)
     world.converger.run_once()
     assert world.switches.running["f"].failed_links == (LeafLink(0, 0, 3),)
 
 
 def test_routes_that_cannot_be_published_do_not_keep_the_worker_busy(world):
     world.converger.run_once()
-    world.store.set_link_state("f", LeafLink(0, 0, 3), LinkState.FAILED)
+    world.store.components.set_link_state("f", LeafLink(0, 0, 3), LinkState.FAILED)
     world.switches.faults.before["publish"] = LimitExceeded("too many")
     for _ in range(5):
         world.converger.run_once()
@@ -701,7 +704,7 @@ def test_a_poisoned_allocation_is_parked_and_the_others_go_on(store):
         world.converger.run_once()
         assert world.state(f"b{number}") is State.ACTIVE
         world.later()
-    record = store.allocation("a")
+    record = store.allocations.get("a")
     assert (record.state, record.parked) == (State.ERROR, State.ALLOCATING)
     assert record.error == "unexpected ZeroDivisionError: a bug"
     assert record.history[-1].reason.startswith("parked after 3 tries")
@@ -712,7 +715,7 @@ def test_a_poisoned_allocation_is_parked_and_the_others_go_on(store):
 def test_a_fault_of_ours_with_one_allocation_holds_up_no_other(store, monkeypatch):
     """Also where it shows before the allocation has its turn."""
     world, read = World(store), list[str]()
-    allocation, host_memory = store.allocation, store.host_memory
+    allocation, host_memory = store.allocations.get, store.compute_hosts.memory
 
     def noted(id: str) -> AllocationRecord:
         read[:] = [id]
@@ -726,8 +729,8 @@ def test_a_fault_of_ours_with_one_allocation_holds_up_no_other(store, monkeypatc
 
     world.allocate("a", 0)
     world.allocate("b", 1)
-    monkeypatch.setattr(store, "allocation", noted)
-    monkeypatch.setattr(store, "host_memory", poisoned)
+    monkeypatch.setattr(store.allocations, "get", noted)
+    monkeypatch.setattr(store.compute_hosts, "memory", poisoned)
     world.converger.run_once()
     assert "unexpected ZeroDivisionError: a bug" in world.error("a")
     assert world.state("b") is State.ACTIVE
@@ -740,7 +743,7 @@ def test_what_is_foreseen_is_tried_for_ever(store):
     for _ in range(10):
         world.converger.run_once()
         world.later()
-    assert (world.state("a"), store.allocation("a").failures) == (State.ALLOCATING, 10)
+    assert (world.state("a"), store.allocations.get("a").failures) == (State.ALLOCATING, 10)
 
 
 def test_from_error_it_goes_on_where_it_was(store):
@@ -754,12 +757,12 @@ def test_from_error_it_goes_on_where_it_was(store):
 
     world.compute.take_back = poison  # type: ignore[method-assign]
     world.converger.run_once()
-    record = store.allocation("a")
+    record = store.allocations.get("a")
     assert (record.state, record.parked) == (State.ERROR, State.RELEASING)
-    again = store.transition(record, State.ERROR, "still")
+    again = store.allocations.transition(record, State.ERROR, "still")
     assert again.parked is State.RELEASING
     world.compute.take_back = honest  # type: ignore[method-assign]
-    back = store.transition(again, again.parked, "retry")
+    back = store.allocations.transition(again, again.parked, "retry")
     assert (back.state, back.parked, back.error) == (State.RELEASING, None, None)
     world.converger.run_once()
     assert world.state("a") is State.RELEASED
@@ -768,18 +771,18 @@ def test_from_error_it_goes_on_where_it_was(store):
 def test_what_the_switches_run_is_noted_when_it_changes(world):
     SqlLeases(world.store._engine).take("f", "one", 3600)
     world.converger.run_once()
-    first = world.store.holding("f")
+    first = world.store.observations.holding("f")
     assert (first.worker, first.applied, first.problem) == ("one", 1, None)
     world.later()
     world.active("a", 0)
-    assert world.store.holding("f").applied == 2
+    assert world.store.observations.holding("f").applied == 2
     world.switches.at_once = False
     world.allocate("b", 1)
     world.converger.run_once()
-    noted = world.store.holding("f")
-    assert (noted.applied, world.store.fabric("f").routes_generation) == (2, 3)
+    noted = world.store.observations.holding("f")
+    assert (noted.applied, world.store.fabrics.get("f").routes_generation) == (2, 3)
     with pytest.raises(NotFound):
-        world.store.holding("x")
+        world.store.observations.holding("x")
 
 
 # -- links that fail under a live allocation ----------------------------------------
@@ -795,11 +798,11 @@ def linked(world: World, **options) -> Converger:
     new = AllocationRequest(
         id="a", fabric="f", name="a", project_id="blue", policy="jigsaw", hosts=4
     )
-    world.store.admit(new, lambda fabric: answer)
+    world.store.admissions.admit(new, lambda fabric: answer)
     world.converger = world.restarted(**options)
     world.converger.run_once()
     assert world.state("a") is State.ACTIVE
-    world.store.set_link_state("f", FAILED, LinkState.FAILED)
+    world.store.components.set_link_state("f", FAILED, LinkState.FAILED)
     return world.converger
 
 
@@ -814,18 +817,18 @@ def routed(world: World) -> tuple[int | None, int | None]:
 
 
 def story(world: World) -> list[str]:
-    return [event.reason for event in world.store.allocation("a").history]
+    return [event.reason for event in world.store.allocations.get("a").history]
 
 
 def owned_uplinks(world: World) -> int:
-    return world.store.ledger("f")[0].allocations["a"].groups[0].uplinks
+    return world.store.fabrics.ledger("f")[0].allocations["a"].groups[0].uplinks
 
 
 def test_failed_link_is_replaced_and_told(world):
     before = world.outside()
     linked(world)
     assert world.converger.run_once() == 1
-    record = world.store.allocation("a")
+    record = world.store.allocations.get("a")
     assert (record.state, record.error, record.faults, record.phase) == (State.ACTIVE, *[None] * 3)
     assert owned_uplinks(world) == uplinks(record.placed) == 0b0101
     assert routed(world) == (0b0101, None)
@@ -889,7 +892,7 @@ def test_dying_at_any_step_of_a_repair_and_starting_again(world):
         way = routed(world)[0]
         assert way is not None
         assert owned_uplinks(world) & way == way
-        if world.store.allocation("a").faults is None:
+        if world.store.allocations.get("a").faults is None:
             break
     assert routed(world) == (0b0101, None)
     assert owned_uplinks(world) == 0b0101
@@ -899,11 +902,11 @@ def test_dying_at_any_step_of_a_repair_and_starting_again(world):
 def test_failed_links_are_only_reported_when_so_configured(world):
     linked(world, repair_links=False)
     assert world.converger.run_once() == 0
-    record = world.store.allocation("a")
+    record = world.store.allocations.get("a")
     assert record.faults == Faults((FAILED,))
     assert owned_uplinks(world) == 0b0011
     assert world.switches.running["f"].failed_links == (FAILED,)
-    begun = begin_link_repair(world.store, record)
+    begun = begin_link_repair(world.store.placement_changes, record)
     assert isinstance(begun, AllocationRecord)
     assert begun.phase is Phase.PREPARE
     assert world.converger.run_once() == 1  # a requested repair is completed
@@ -913,7 +916,7 @@ def test_failed_links_are_only_reported_when_so_configured(world):
 def test_what_cannot_be_repaired_is_told_once_and_tried_again(world):
     linked(world)
     for up in (2, 3):
-        world.store.set_link_state("f", LeafLink(0, 0, up), LinkState.FAILED)
+        world.store.components.set_link_state("f", LeafLink(0, 0, up), LinkState.FAILED)
     for _ in range(3):
         world.converger.run_once()
         world.later()
@@ -921,7 +924,7 @@ def test_what_cannot_be_repaired_is_told_once_and_tried_again(world):
     assert len([line for line in story(world) if line.startswith("degraded")]) == 1
     assert world.converger.reconcile() == []
     assert not any("repaired" in line for line in story(world))
-    world.store.set_link_state("f", LeafLink(0, 0, 3), LinkState.UP)
+    world.store.components.set_link_state("f", LeafLink(0, 0, 3), LinkState.UP)
     world.later()
     world.converger.run_once()
     assert owned_uplinks(world) == 0b1001
@@ -931,14 +934,14 @@ def test_what_cannot_be_repaired_is_told_once_and_tried_again(world):
 def test_degraded_ends_by_itself_when_the_link_comes_back(world):
     linked(world)
     for up in (2, 3):
-        world.store.set_link_state("f", LeafLink(0, 0, up), LinkState.FAILED)
+        world.store.components.set_link_state("f", LeafLink(0, 0, up), LinkState.FAILED)
     world.converger.run_once()
-    world.store.set_link_state("f", FAILED, LinkState.UP)
-    record = world.store.allocation("a")
+    world.store.components.set_link_state("f", FAILED, LinkState.UP)
+    record = world.store.allocations.get("a")
     assert (record.faults, record.error) == (None, None)
     assert world.converger.run_once() == 0
     assert owned_uplinks(world) == 0b0011
-    assert begin_link_repair(world.store, record) is record
+    assert begin_link_repair(world.store.placement_changes, record) is record
 
 
 def test_what_is_due_and_needs_nothing_does_not_keep_the_worker_busy(world, monkeypatch):
@@ -946,25 +949,25 @@ def test_what_is_due_and_needs_nothing_does_not_keep_the_worker_busy(world, monk
     monkeypatch.setattr(
         "laas_service.app.lifecycle.next_action", lambda *given, **options: Action.NOTHING
     )
-    assert world.store.due(world.time, faulty=True) == ["a"]
+    assert world.store.allocations.due(world.time, faulty=True) == ["a"]
     assert world.converger.run_once() == 0
 
 
 def test_two_workers_repair_once(world):
     linked(world)
-    seen = world.store.allocation("a")
+    seen = world.store.allocations.get("a")
     assert world.restarted().run_once() == 1
     with pytest.raises(ConcurrentUpdate):
-        begin_link_repair(world.store, seen)
+        begin_link_repair(world.store.placement_changes, seen)
     assert sum("replaced by" in line for line in story(world)) == 1
 
 
 def test_a_failed_host_is_reported_and_nothing_moves(world):
     linked(world)
     world.converger.run_once()
-    world.store.set_host_state("f", 1, HostState.FAILED)
+    world.store.components.set_host_state("f", 1, HostState.FAILED)
     assert world.converger.run_once() == 0
-    record = world.store.allocation("a")
+    record = world.store.allocations.get("a")
     assert record.faults == Faults((), (1,))
     assert record.state is State.ACTIVE
     assert story(world)[-1] == "failed: host 1"
@@ -985,7 +988,7 @@ def test_difference_of_equals_is_none():
 
 def test_a_containers_hosts_accept_nobody_and_its_childrens_accept_their_project(world):
     held = Allocation("c", 3, "test", (GroupShare(0, 0b111, 0),), container=True)
-    world.store.admit(
+    world.store.admissions.admit(
         AllocationRequest(
             id="c", fabric="f", name="c", project_id="blue", policy="test", hosts=3, container=True
         ),
@@ -996,7 +999,7 @@ def test_a_containers_hosts_accept_nobody_and_its_childrens_accept_their_project
     assert world.switches.tenants("f") == set()
     assert not any(world.compute.accepts(host) for host in HOSTS.host_names)
     child = Allocation("x", 2, "test", (GroupShare(0, 0b110, 0),), parent="c")
-    world.store.admit(
+    world.store.admissions.admit(
         AllocationRequest(
             id="x", fabric="f", name="x", project_id="red", policy="test", hosts=2, parent="c"
         ),
@@ -1026,10 +1029,10 @@ def test_shared_hosts_are_routed_as_a_whole_and_slots_need_no_step_of_anybody(wo
     asked = AllocationRequest(
         id="p", fabric="f", name="p", project_id="blue", policy="test", hosts=3, sharing=sharing
     )
-    world.store.admit(asked, lambda f: held)
+    world.store.admissions.admit(asked, lambda f: held)
     for id in ("x", "y"):
         request = Request(id, 1, slots=demand)
-        world.store.admit(
+        world.store.admissions.admit(
             replace(asked, id=id, hosts=0, sharing=None, slots=demand, parent="p"),
             lambda f, request=request: SharedSlots().propose(f.ledger("p"), request),
         )
@@ -1041,12 +1044,12 @@ def test_shared_hosts_are_routed_as_a_whole_and_slots_need_no_step_of_anybody(wo
     world.later()
     world.converger.run_once()
     assert {world.state(id) for id in "pxy"} == {State.ACTIVE}
-    assert "accounted, not enforced" in world.store.allocation("x").history[-1].reason
+    assert "accounted, not enforced" in world.store.allocations.get("x").history[-1].reason
     assert world.switches.tenants("f") == {"p"}
     assert not any(world.compute.accepts(host) for host in HOSTS.host_names)
     assert world.restarted().reconcile() == []
-    published = world.store.fabric("f").routes_generation
-    record = world.store.allocation("x")
+    published = world.store.fabrics.get("f").routes_generation
+    record = world.store.allocations.get("x")
 
     def change(fabric):
         inner = fabric.ledger("p")
@@ -1054,14 +1057,14 @@ def test_shared_hosts_are_routed_as_a_whole_and_slots_need_no_step_of_anybody(wo
         assert isinstance(answer, Allocation)
         return Move(answer, "wider")
 
-    moved = world.store.move(record, change)
+    moved = world.store.placement_changes.move(record, change)
     assert moved.change is None, "host links of 10 Gb/s take 1 * 6 and 1 * 1 beside it"
     assert moved.slots.bandwidth == 6.0
     for id in ("x", "y"):
         world.release(id)
         world.converger.run_once()
         assert world.state(id) is State.RELEASED
-    assert world.store.fabric("f").routes_generation == published
+    assert world.store.fabrics.get("f").routes_generation == published
     world.release("p")
     while world.converger.run_once():
         pass
@@ -1082,7 +1085,7 @@ def test_a_tenant_is_not_active_on_routes_of_another_past(store, lead):
     world.release("a")
     while world.converger.run_once():
         pass
-    lost = store.fabric("f").routes_generation
+    lost = store.fabrics.get("f").routes_generation
     assert (lost, world.switches.tenants("f")) == (3, set())
     rewind.put_back(store._engine, rows)
     world.store = SqlStore(store._engine)  # a process without a memory
@@ -1093,15 +1096,15 @@ def test_a_tenant_is_not_active_on_routes_of_another_past(store, lead):
     world.converger.run_once()
     assert world.state("a") is State.ALLOCATING
     assert world.compute.aggregates == {}
-    reasons = [event.reason for event in world.store.allocation("a").history]
+    reasons = [event.reason for event in world.store.allocations.get("a").history]
     assert any("the database went back" in reason for reason in reasons)
-    assert world.store.fabric("f").routes_generation > lost + 1000
+    assert world.store.fabrics.get("f").routes_generation > lost + 1000
     world.switches.apply()
     assert "a" in world.switches.tenants("f")
     world.later()
     world.converger.run_once()
     assert world.state("a") is State.ACTIVE
-    assert world.switches.published["f"].stamp == world.store.fabric("f").routes_stamp
+    assert world.switches.published["f"].stamp == world.store.fabrics.get("f").routes_stamp
 
 
 def test_nothing_is_published_over_a_set_of_another_past(store):
@@ -1116,7 +1119,7 @@ def test_nothing_is_published_over_a_set_of_another_past(store):
     before = world.switches.published["f"]
     assert before.generation > 1000
     assert before.tenants == ()
-    world.store.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED)
+    world.store.components.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED)
     world.converger.run_once()
     after = world.switches.published["f"]
     assert (after.generation, after.failed_links) == (before.generation + 1, (LeafLink(0, 0, 0),))

@@ -34,7 +34,7 @@ class Site(ObservedSite):
     def restarted(self, store: SqlStore | None = None) -> Converger:
         super().restarted(store)
         self.accountant = CounterAccountant(
-            store or self.store, self.switches, mode=self.mode, rules=COUNTER_RULES
+            (store or self.store).port_counters, self.switches, mode=self.mode, rules=COUNTER_RULES
         )
         observer = FaultObserver(
             store or self.store,
@@ -70,15 +70,15 @@ class Site(ObservedSite):
         self.round(0.0)
 
     def errors(self):
-        found = self.store.counter_findings("f", errors_only=True)
+        found = self.store.port_counters.findings("f", errors_only=True)
         return [error.text for findings in found for error in findings.errors]
 
     def traffic(self):
-        found = self.store.counter_findings("f")
+        found = self.store.port_counters.findings("f")
         return {t.id: t.bytes for t in tenant_traffic(found, [self.record])}
 
     def state_of(self, link):
-        words = self.store.words("f").links.get(link)
+        words = self.store.components.words("f").links.get(link)
         return words[0].state if words else "up"
 
 
@@ -105,9 +105,11 @@ def test_a_link_with_errors_is_quarantined_and_replaced(site):
     link = min(site.tenant(), key=str)
     errors_at(site, link)
     assert site.state_of(link) == "failed"
-    [word] = site.store.words("f").links[link]
+    [word] = site.store.components.words("f").links[link]
     assert "PortRcvErrors grew by 50 in 2 s, allowed are 10 in 3600 s" in (word.evidence or "")
-    assert site.store.observation("f").memory.links[link].condition is LinkCondition.QUARANTINED
+    assert (
+        site.store.faults.observation("f").memory.links[link].condition is LinkCondition.QUARANTINED
+    )
     site.rounds(3)
     assert link not in site.links
 
@@ -129,7 +131,7 @@ def test_a_quarantine_ends_after_the_errors_and_the_time(site):
 def test_an_operators_repair_ends_it_until_there_are_new_errors(site):
     link = min(site.tenant(), key=str)
     errors_at(site, link)
-    site.store.set_link_state("f", link, LinkState.UP)
+    site.store.components.set_link_state("f", link, LinkState.UP)
     site.round()
     assert (site.state_of(link), site.errors()) == ("up", [])
     errors_at(site, link, 5)
@@ -145,7 +147,7 @@ def test_many_links_with_errors_open_the_circuit_breaker(site):
         site.grow(cable.lower, PortRcvErrors=50)
     site.read()
     assert site.failed == set()
-    alarm = site.store.observation("f").memory.alarm
+    alarm = site.store.faults.observation("f").memory.alarm
     assert alarm is not None
     assert "links" in alarm.text
 
@@ -161,7 +163,7 @@ def test_proposing_tells_and_marks_nothing(store):
 def test_off_accounts_nothing(store):
     site = Off(store)
     errors_at(site, min(site.tenant(), key=str))
-    assert site.store.counter_findings("f") == []
+    assert site.store.port_counters.findings("f") == []
 
 
 # -- data, crashes, duplicates --------------------------------------------------------
@@ -186,7 +188,7 @@ def test_data_of_a_tenant_adds_up_once(site):
     assert site.traffic()["t"]["injected"] == 4 * 300
     assert site.traffic()["t"]["delivered"] == 4 * 30
     again: list[object] = []
-    site.store.account_counters("f", lambda *reading: again.append(reading))
+    site.store.port_counters.account("f", lambda *reading: again.append(reading))
     assert again == []  # every reading is accounted
 
 
@@ -237,7 +239,7 @@ def test_data_stays_when_links_are_replaced_and_ends_with_the_tenant(site):
     site.read()
     before = site.traffic()["t"]
     assert sum(before.values()) > 0
-    site.store.set_link_state("f", link, LinkState.FAILED)
+    site.store.components.set_link_state("f", link, LinkState.FAILED)
     site.rounds(3)
     assert link not in site.links
     for _ in range(3):
@@ -254,7 +256,7 @@ def test_foreign_data_is_found_and_told(store):
         site.grow(cable.lower, PortXmitData=1000)
         site.grow(cable.upper, PortRcvData=1000)
         site.read()
-    found = [f for findings in site.store.counter_findings("f") for f in findings.foreign]
+    found = [f for findings in site.store.port_counters.findings("f") for f in findings.foreign]
     assert [(f.owner, f.direction) for f in found] == [("t", "up")]
     assert found[0].sent - found[0].received >= 4000
     with store._engine.connect() as connection:
@@ -269,4 +271,4 @@ def test_unknown_switches_are_left_out(site):
     site.tenant()
     site.switches.fresh_counters = [SwitchCounters(0xDEAD, site.now, {1: PortCounters({})})]
     site.round()
-    assert site.store.counter_findings("f") == []
+    assert site.store.port_counters.findings("f") == []

@@ -79,8 +79,10 @@ def as_told(kind: Drift, repaired: bool) -> list[tuple[str, str | None]]:
 
 
 def counted(world: World) -> tuple[dict[Drift, int], dict[Drift, int]]:
-    repaired = {kind: count for kind, count in world.store.repaired("f").items() if count}
-    return dict(world.store.drift("f")), repaired
+    repaired = {
+        kind: count for kind, count in world.store.observations.repaired("f").items() if count
+    }
+    return dict(world.store.observations.drift("f")), repaired
 
 
 def is_settled(world: World, kind: Drift, repaired: bool) -> None:
@@ -96,7 +98,7 @@ def is_settled(world: World, kind: Drift, repaired: bool) -> None:
 def test_a_difference_names_its_kind_its_subject_and_its_repair(store):
     world = World(store)
     world.active("a", 0, 1)
-    fabric, record = store.fabric("f"), store.allocation("a")
+    fabric, record = store.fabrics.get("f"), store.allocations.get("a")
     handover = handover_of(fabric, record)
     assert drift.hosts_difference(fabric, record, handover) is None
     difference = drift.hosts_difference(fabric, record, None)
@@ -138,12 +140,12 @@ def test_a_repair_that_fails_is_said_with_what_differs(world, repair):
 
 def test_an_aggregate_in_error_that_admits_another_project_is_closed(world, repair):
     """An allocation in error has no step that would correct its aggregate."""
-    record = world.store.allocation("a")
-    world.store.transition(record, State.ERROR, "parked", error="a bug")
+    record = world.store.allocations.get("a")
+    world.store.allocations.transition(record, State.ERROR, "parked", error="a bug")
     world.compute.aggregates["a"] = replace(world.compute.aggregates["a"], project_id="red")
     is_settled(world, Drift.HOSTS, repair)
     assert (world.compute.fenced == {"a"}) is repair
-    assert world.store.allocation("a").state is State.ERROR
+    assert world.store.allocations.get("a").state is State.ERROR
 
 
 # -- aggregates ---------------------------------------------------------------------
@@ -230,9 +232,9 @@ def test_hosts_that_never_were_in_the_pool_are_no_drift(store):
     world = World(store)
     world.compute.servers["node-5"] = "stranger"
     world.converger.run_once()
-    assert world.store.drift("f") == {Drift.POOL: 1}
+    assert world.store.observations.drift("f") == {Drift.POOL: 1}
     assert looks(world, 3) == []
-    assert world.store.drift("f") == {Drift.POOL: 1}
+    assert world.store.observations.drift("f") == {Drift.POOL: 1}
 
 
 def test_an_aggregate_of_others_that_opens_our_hosts_is_found_by_one_look(world):
@@ -339,9 +341,9 @@ def test_what_others_did_to_the_switches_is_found_by_the_second_look(
     assert finding.startswith("fabric f: generation 2 is no longer confirmed: ")
     assert instead in finding
     assert (opensm.applied("f").generation == 2) is repair
-    assert world.store.holding("f").applied != 2
+    assert world.store.observations.holding("f").applied != 2
     is_settled(world, kind, repair)
-    assert (world.store.holding("f").applied == 2) is repair
+    assert (world.store.observations.holding("f").applied == 2) is repair
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class Histories(RuleBasedStateMachine):
         """A call to Nova or OpenSM begins; no other worker may hold the fabric by then."""
         post = self.living[number]._held.get(self.held.get(number, ""))
         if post is not None:
-            newest = self.site.store.holding(post.lease.fabric).taken
+            newest = self.site.store.observations.holding(post.lease.fabric).taken
             if newest != post.lease.token:
                 self.overtaken.append(f"{step} under token {post.lease.token} of {newest}")
 
@@ -153,7 +153,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(fabric=fabrics, slot=st.integers(0, HOSTS - 1))
     def allocate(self, fabric, slot):
-        taken = self.site.store.ledger(fabric)[0].owners_of_hosts()
+        taken = self.site.store.fabrics.ledger(fabric)[0].owners_of_hosts()
         if slot not in taken:
             self.count += 1
             self.site.allocate(f"{fabric}{self.count}", slot, fabric=fabric)
@@ -161,10 +161,10 @@ class Histories(RuleBasedStateMachine):
     @rule(choice=st.integers(0, 10), force=st.booleans())
     def release(self, choice, force):
         states = (State.ALLOCATING, State.ACTIVE)
-        records = self.site.store.allocations(states=states)
+        records = self.site.store.allocations.page(states=states)
         if records:
             record = records[choice % len(records)]
-            self.site.store.transition(record, State.RELEASING, "asked", force=force)
+            self.site.store.allocations.transition(record, State.RELEASING, "asked", force=force)
 
     # -- promises -----------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Histories(RuleBasedStateMachine):
                 pass
             last.reconcile()
         assert last.fabrics == ["f", "g"]
-        records = site.store.allocations()
+        records = site.store.allocations.page()
         assert len(records) == self.count
         assert {r.state for r in records} <= {State.ACTIVE, State.RELEASED}
         active = {r.id: r for r in records if r.state is State.ACTIVE}
@@ -198,12 +198,12 @@ class Histories(RuleBasedStateMachine):
         for id, handover in site.compute.aggregates.items():
             placed = active[id].placed
             assert placed is not None
-            numbers = placed.hosts(site.store.fabric(active[id].fabric).topology)
+            numbers = placed.hosts(site.store.fabrics.get(active[id].fabric).topology)
             assert handover.hosts == tuple(f"{active[id].fabric}-{n}" for n in numbers)
         for fabric in "fg":
             mine = {id for id, record in active.items() if record.fabric == fabric}
             assert site.switches.tenants(fabric) == mine
-            assert set(site.store.ledger(fabric)[0].allocations) == mine
+            assert set(site.store.fabrics.ledger(fabric)[0].allocations) == mine
         for host in {host for one in site.compute.aggregates.values() for host in one.hosts}:
             assert len(site.compute.accepts(host)) == 1
 

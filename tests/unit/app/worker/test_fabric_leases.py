@@ -42,7 +42,7 @@ class Site:
         self.time = EPOCH
         self.steps: dict[str, list[str]] = {}
         for id in fabrics:
-            store.add_fabric(id, TREE, hosts_of(id))
+            store.fabrics.add(id, TREE, hosts_of(id))
 
     def worker(self, name: str, at=None, patience: float = 1e9) -> FabricLeases:
         """A worker with a store of its own; ``at`` is called at each of its steps."""
@@ -82,10 +82,10 @@ class Site:
         new = AllocationRequest(
             id=id, fabric=fabric, name=id, project_id="blue", policy="test", hosts=len(slots)
         )
-        self.store.admit(new, lambda _: answer)
+        self.store.admissions.admit(new, lambda _: answer)
 
     def state(self, id: str) -> State:
-        return self.store.allocation(id).state
+        return self.store.allocations.get(id).state
 
 
 @pytest.fixture
@@ -248,15 +248,15 @@ def test_a_busy_worker_puts_a_comparison_off_by_one_interval_at_most(site):
     site.allocate("a", 0)
     one.run_once()
     one.reconcile()
-    first = site.store.holding("f").compared_at
+    first = site.store.observations.holding("f").compared_at
     assert first is not None
     del site.compute.aggregates["a"]
     site.later(599)
     assert one.reconcile(busy=True) == []
-    assert site.store.holding("f").compared_at == first
+    assert site.store.observations.holding("f").compared_at == first
     site.later(1)
     assert one.reconcile(busy=True) == ["allocation a: nothing is handed over; repaired"]
-    assert site.store.holding("f").compared_at > first
+    assert site.store.observations.holding("f").compared_at > first
 
 
 def test_a_comparison_that_nova_does_not_answer_is_none(site, monkeypatch):
@@ -268,7 +268,7 @@ def test_a_comparison_that_nova_does_not_answer_is_none(site, monkeypatch):
 
     monkeypatch.setattr(site.compute, "handed_over", away)
     assert one.reconcile() == ["Nova is away"]
-    assert site.store.holding("f").compared_at is None
+    assert site.store.observations.holding("f").compared_at is None
 
 
 def test_drift_is_looked_for_between_two_comparisons(site):
@@ -335,10 +335,10 @@ def test_all_is_compared_in_the_round_in_which_the_tables_are_read(site):
     one.run_once()
     site.switches.prepares = False
     one.reconcile()
-    assert site.store.holding("f").compared_at is None
+    assert site.store.observations.holding("f").compared_at is None
     site.switches.prepares = True
     one.reconcile()
-    assert site.store.holding("f").compared_at is not None
+    assert site.store.observations.holding("f").compared_at is not None
 
 
 def test_drift_of_another_fabric_is_its_holders_affair(store):
@@ -350,7 +350,7 @@ def test_drift_of_another_fabric_is_its_holders_affair(store):
         worker.run_once()
     assert (one.fabrics, two.fabrics) == (["f"], ["g"])
     leftover = site.compute.aggregates["b"]
-    site.store.transition(site.store.allocation("b"), State.RELEASING, "asked")
+    site.store.allocations.transition(site.store.allocations.get("b"), State.RELEASING, "asked")
     two.run_once()
     site.compute.aggregates["b"] = leftover
     site.compute.aggregates["x"] = Handover("x", "blue", ("g-3",))
@@ -404,7 +404,7 @@ def test_loss_is_noticed_at_the_next_effect_and_no_earlier_step_is_undone(site):
     one.renew()
     one.run_once()
     assert one.fabrics == []
-    assert [e.state for e in site.store.allocation("a").history] == [
+    assert [e.state for e in site.store.allocations.get("a").history] == [
         State.ALLOCATING,
         State.ACTIVE,
     ]
@@ -415,8 +415,8 @@ def asked(site: Site) -> None:
     for slot, id in enumerate("rca"):
         site.allocate(id, slot)
     for id in "rc":
-        record = site.store.allocation(id)
-        site.store.transition(record, State.RELEASING, "asked", force=id == "c")
+        record = site.store.allocations.get(id)
+        site.store.allocations.transition(record, State.RELEASING, "asked", force=id == "c")
 
 
 def round_with_a_pause(site: Site, pause_at: int) -> bool:
@@ -468,13 +468,13 @@ def test_a_worker_lets_go_of_a_deleted_fabric_and_serves_the_others(store):
     worker = site.worker("one")
     worker.run_once()
     assert worker.fabrics == ["f", "g"]
-    store.delete_fabric("f")
+    store.fabrics.delete("f")
     site.allocate("a", 0, fabric="g")
     worker.run_once()
     worker.renew()
     worker.run_once()
     assert (worker.fabrics, site.state("a")) == (["g"], State.ACTIVE)
-    store.add_fabric("f", TREE, hosts_of("f"))
+    store.fabrics.add("f", TREE, hosts_of("f"))
     site.allocate("b", 0)
     worker.run_once()
     assert (worker.fabrics, site.state("b")) == (["f", "g"], State.ACTIVE)

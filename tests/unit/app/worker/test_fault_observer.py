@@ -50,7 +50,7 @@ class Site:
 
     def __post_init__(self) -> None:
         generated = self.fabric.generated
-        self.store.add_fabric("f", generated.topology, generated.inventory)
+        self.store.fabrics.add("f", generated.topology, generated.inventory)
         self.converger = self.restarted()
 
     def restarted(self, store: SqlStore | None = None) -> Converger:
@@ -87,10 +87,12 @@ class Site:
         new = AllocationRequest(
             id=id, fabric="f", name=id, project_id="blue", policy="jigsaw", hosts=hosts
         )
-        self.store.admit(new, lambda ledger: Jigsaw().propose(ledger, Request(id, hosts)))
+        self.store.admissions.admit(
+            new, lambda ledger: Jigsaw().propose(ledger, Request(id, hosts))
+        )
 
     def state(self, id: str = "t") -> State:
-        return self.store.allocation(id).state
+        return self.store.allocations.get(id).state
 
     def tenant(self, hosts: int = 6) -> set[Link]:
         """An active tenant on two pods; its links."""
@@ -101,7 +103,7 @@ class Site:
 
     @property
     def record(self) -> AllocationRecord:
-        return self.store.allocation("t")
+        return self.store.allocations.get("t")
 
     @property
     def links(self) -> set[Link]:
@@ -111,7 +113,7 @@ class Site:
 
     @property
     def failed(self) -> set[Link]:
-        return set(self.store.ledger("f")[0].failed_links)
+        return set(self.store.fabrics.ledger("f")[0].failed_links)
 
     @property
     def published(self) -> int:
@@ -147,7 +149,7 @@ def test_a_tenant_gets_other_links_for_a_cut_one_without_an_operators_word(site)
     record = site.record
     assert (record.state, record.faults, record.change) == (State.ACTIVE, None, None)
     assert cut not in site.links
-    assert site.published == site.store.fabric("f").routes_generation
+    assert site.published == site.store.fabrics.get("f").routes_generation
     assert site.switches.running["f"].failed_links == (cut,)
     assert any("failed: link" in event.reason for event in record.history)
     site.mend(cut)
@@ -187,14 +189,14 @@ def test_no_packet_of_a_tenant_crosses_exchanged_cables(site):
     site.fabric.exchange(mine, other)
     site.round()
     assert site.failed == {mine, other}
-    [word] = site.store.words("f").links[mine]
+    [word] = site.store.components.words("f").links[mine]
     assert word.source is Source.OBSERVED
     assert "is linked to" in word.evidence
     assert mine not in site.links
     running = site.switches.running["f"]
     assert set(running.moved_links) == {mine, other}
     assert crossings(site.fabric, running) == []
-    assert len(site.store.observation("f").news) == 4
+    assert len(site.store.faults.observation("f").news) == 4
     before = site.published
     site.round()
     assert site.published == before
@@ -210,7 +212,7 @@ def test_a_tenant_without_other_links_sends_nothing_over_exchanged_cables(site):
     mine, other = sorted(link for link in links if isinstance(link, LeafLink))[:2]
     for link in sorted(inventory.cable_of_link):
         if isinstance(link, LeafLink) and link not in links:
-            site.store.set_link_state("f", link, LinkState.FAILED)
+            site.store.components.set_link_state("f", link, LinkState.FAILED)
     site.fabric.exchange(mine, other)
     site.rounds(2)
     assert site.record.faults.links
@@ -224,12 +226,12 @@ def test_a_failed_link_that_is_moved_later_is_closed(site):
     cut, other = sorted(link for link in site.tenant() if isinstance(link, SpineLink))[:2]
     site.cut(cut)
     site.rounds(3)
-    before = site.store.fabric("f")
+    before = site.store.fabrics.get("f")
     assert site.switches.running["f"].moved_links == ()
     site.mend(cut)
     site.fabric.exchange(cut, other)
     site.round()
-    after = site.store.fabric("f")
+    after = site.store.fabrics.get("f")
     assert cut in site.switches.running["f"].moved_links
     assert after.routes_generation > before.routes_generation
 
@@ -238,12 +240,12 @@ def test_a_moved_link_is_recorded_as_closed_only_if_observation_may_act(site):
     cut, other = sorted(link for link in site.tenant() if isinstance(link, SpineLink))[:2]
     site.cut(cut)
     site.rounds(3)
-    site.store.set_observation_mode("f", Mode.OBSERVE)
-    before = site.store.fabric("f").generation
+    site.store.faults.set_mode("f", Mode.OBSERVE)
+    before = site.store.fabrics.get("f").generation
     site.mend(cut)
     site.fabric.exchange(cut, other)
     site.rounds(2)
-    assert site.store.fabric("f").generation == before
+    assert site.store.fabrics.get("f").generation == before
 
 
 def crossings(fabric: FaultyFabric, state: FabricState) -> list[str]:
@@ -280,8 +282,8 @@ def test_an_alarm_marks_and_publishes_nothing_until_it_is_acknowledged(site):
     site.rounds(5)
     assert site.failed == set()
     assert site.published == before
-    assert "2 of" in site.store.observation("f").memory.alarm.text
-    site.store.acknowledge_alarm("f")
+    assert "2 of" in site.store.faults.observation("f").memory.alarm.text
+    site.store.faults.acknowledge_alarm("f")
     site.rounds(2)
     assert site.failed
     assert not site.failed & site.links
@@ -289,13 +291,13 @@ def test_an_alarm_marks_and_publishes_nothing_until_it_is_acknowledged(site):
 
 def test_an_operators_failed_stays_when_the_cable_is_up(site):
     link = spine_link(site.tenant())
-    site.store.set_link_state("f", link, LinkState.FAILED)
+    site.store.components.set_link_state("f", link, LinkState.FAILED)
     site.cut(link)
     site.rounds(3)
     site.mend(link)
     site.rounds(3)
     assert site.failed == {link}
-    site.store.set_link_state("f", link, LinkState.UP)
+    site.store.components.set_link_state("f", link, LinkState.UP)
     site.round()
     assert site.failed == set()
 
@@ -303,25 +305,25 @@ def test_an_operators_failed_stays_when_the_cable_is_up(site):
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.FROZEN])
 def test_nothing_is_changed_by_observation_in_the_other_modes(site, mode):
     links = site.tenant()
-    site.store.set_observation_mode("f", mode)
-    before = site.store.fabric("f").generation
+    site.store.faults.set_mode("f", mode)
+    before = site.store.fabrics.get("f").generation
     site.cut(spine_link(links))
     site.rounds(4)
-    assert (site.store.fabric("f").generation, site.links) == (before, links)
+    assert (site.store.fabrics.get("f").generation, site.links) == (before, links)
 
 
 def test_a_frozen_fabric_keeps_its_routes_until_it_is_released(site):
     links = site.tenant()
-    site.store.set_observation_mode("f", Mode.FROZEN)
+    site.store.faults.set_mode("f", Mode.FROZEN)
     before = site.published
     failed = spine_link(links)
-    site.store.set_link_state("f", failed, LinkState.FAILED)
+    site.store.components.set_link_state("f", failed, LinkState.FAILED)
     site.rounds(2)
     assert (site.published, site.links) == (before, links)
-    site.store.set_observation_mode("f", Mode.ACT)
+    site.store.faults.set_mode("f", Mode.ACT)
     site.round()
     assert failed not in site.links
-    assert site.published == site.store.fabric("f").routes_generation
+    assert site.published == site.store.fabrics.get("f").routes_generation
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["same worker", "new worker"])
@@ -330,10 +332,10 @@ def test_nothing_is_published_while_frozen_and_all_at_once_afterwards(site, rest
     site.pace = Pace(3600.0, 3600.0, apply_timeout=3600.0)
     site.restarted()
     links = site.tenant()
-    site.store.set_observation_mode("f", Mode.FROZEN)
+    site.store.faults.set_mode("f", Mode.FROZEN)
     before = site.published
     site.ask(2, "u")
-    site.store.set_link_state("f", spine_link(links), LinkState.FAILED)
+    site.store.components.set_link_state("f", spine_link(links), LinkState.FAILED)
     site.rounds(2)
     if restart:
         site.restarted()
@@ -342,9 +344,9 @@ def test_nothing_is_published_while_frozen_and_all_at_once_afterwards(site, rest
         site.converger.check_drift()
     site.rounds(2)
     assert (site.published, site.state("u")) == (before, State.ALLOCATING)
-    site.store.set_observation_mode("f", Mode.ACT)
+    site.store.faults.set_mode("f", Mode.ACT)
     site.round()
-    assert site.published == site.store.fabric("f").routes_generation > before
+    assert site.published == site.store.fabrics.get("f").routes_generation > before
     assert site.state("u") is State.ACTIVE
     assert spine_link(links) not in site.links
 
@@ -352,22 +354,22 @@ def test_nothing_is_published_while_frozen_and_all_at_once_afterwards(site, rest
 def test_an_operators_word_during_a_freeze_is_published_by_a_new_worker_at_once(site):
     """No allocation waits for it."""
     site.tenant(2)
-    site.store.set_observation_mode("f", Mode.FROZEN)
+    site.store.faults.set_mode("f", Mode.FROZEN)
     before = site.published
     free = next(iter(site.fabric.generated.inventory.cable_of_link))
-    site.store.set_link_state("f", free, LinkState.FAILED)
+    site.store.components.set_link_state("f", free, LinkState.FAILED)
     site.restarted()
     site.rounds(2)
     assert site.published == before
-    site.store.set_observation_mode("f", Mode.OBSERVE)
+    site.store.faults.set_mode("f", Mode.OBSERVE)
     site.round()
-    assert site.published == site.store.fabric("f").routes_generation > before
+    assert site.published == site.store.fabrics.get("f").routes_generation > before
 
 
 def silence(site: Site, mode: Mode = Mode.ACT) -> int:
     """A silent spine that the tenant uses."""
     spine = site.spine_of(spine_link(site.links))
-    site.store.set_observation_mode("f", mode)
+    site.store.faults.set_mode("f", mode)
     site.fabric.silent.add(spine)
     site.switches.unconfirmed = (spine,)
     site.rounds(4)
@@ -381,8 +383,8 @@ def test_nobody_new_gets_links_through_a_silent_switch_and_the_rest_goes_on(site
     site.ask(2, "u")
     site.round()
     assert site.state("u") is State.ACTIVE
-    site.store.set_observation_mode("f", Mode.ACT)
-    placed = site.store.allocation("u").placed
+    site.store.faults.set_mode("f", Mode.ACT)
+    placed = site.store.allocations.get("u").placed
     mine = set(placed.links(site.fabric.generated.topology))
     assert not mine & links_of(site, spine)
 
@@ -392,10 +394,10 @@ def test_released_links_behind_a_silent_switch_go_to_nobody_until_it_is_compared
     """Observation withholds them; where it may not, the release waits with its claims."""
     theirs = site.tenant()
     spine = silence(site, mode)
-    site.store.transition(site.record, State.RELEASING, "enough")
+    site.store.allocations.transition(site.record, State.RELEASING, "enough")
     site.rounds(3)
     behind = links_of(site, spine)
-    ledger = site.store.ledger("f")[0]
+    ledger = site.store.fabrics.ledger("f")[0]
     if mode is Mode.ACT:
         assert site.state() is State.RELEASED
         assert behind <= ledger.drained_links
@@ -405,18 +407,18 @@ def test_released_links_behind_a_silent_switch_go_to_nobody_until_it_is_compared
         assert "may forward by old tables" in site.record.error
     site.fabric.silent.clear()
     site.rounds(2)
-    ledger = site.store.ledger("f")[0]
+    ledger = site.store.fabrics.ledger("f")[0]
     assert theirs & behind <= ledger.drained_links | ledger.owners_of_links().keys()
     site.switches.unconfirmed = ()
     site.rounds(2)
-    ledger = site.store.ledger("f")[0]
+    ledger = site.store.fabrics.ledger("f")[0]
     assert site.state() is State.RELEASED
     assert not theirs & (ledger.drained_links | ledger.owners_of_links().keys())
 
 
 def test_a_tenant_placed_through_a_silent_switch_is_not_active_before_it_is_compared(site):
     """It asked before observation could know, or observation may not withhold links."""
-    site.store.set_observation_mode("f", Mode.OBSERVE)
+    site.store.faults.set_mode("f", Mode.OBSERVE)
     site.ask(6)
     spine = site.spine_of(spine_link(site.links))
     site.fabric.silent.add(spine)
@@ -425,7 +427,7 @@ def test_a_tenant_placed_through_a_silent_switch_is_not_active_before_it_is_comp
     assert site.state() is State.ALLOCATING
     name = site.fabric.generated.inventory.switch_of_guid[spine].name
     assert f"waiting for {name}, which may forward by old tables" in site.record.error
-    site.store.set_switch_state("f", spine, SwitchState.FAILED)
+    site.store.components.set_switch_state("f", spine, SwitchState.FAILED)
     site.rounds(4)
     assert site.state() is State.ACTIVE
     assert not site.links & links_of(site, spine)
@@ -458,7 +460,7 @@ def test_steps_are_taken_if_the_ports_cannot_be_read(site, monkeypatch):
 def test_tenants_leave_a_switch_under_maintenance_where_they_can(site):
     link = spine_link(site.tenant())
     spine = site.spine_of(link)
-    site.store.set_switch_state("f", spine, SwitchState.MAINTENANCE)
+    site.store.components.set_switch_state("f", spine, SwitchState.MAINTENANCE)
     site.round()
     assert link not in site.links
     assert (site.record.faults, site.record.error) == (None, None)
@@ -482,17 +484,19 @@ def test_a_switch_that_comes_back_is_compared_before_its_links_are_used(site):
     site.rounds(10)
     assert site.failed == links
     assert site.published == before
-    [word] = site.store.words("f").links[min(links)]
+    [word] = site.store.components.words("f").links[min(links)]
     assert word.evidence == "its switch answers again, and its tables are not compared yet"
-    assert site.store.observation("f").memory.switches[spine].state is ObservedState.RETURNING
+    assert (
+        site.store.faults.observation("f").memory.switches[spine].state is ObservedState.RETURNING
+    )
     site.restarted()
     site.rounds(2)
     assert site.failed == links
     site.switches.differing = set()
     site.rounds(2)
     assert site.failed == set()
-    assert site.store.observation("f").memory.switches == {}
-    assert site.published == site.store.fabric("f").routes_generation > before
+    assert site.store.faults.observation("f").memory.switches == {}
+    assert site.published == site.store.fabrics.get("f").routes_generation > before
 
 
 def test_a_silent_switch_that_answers_is_compared_before_its_links_are_given_away(site):
@@ -500,14 +504,14 @@ def test_a_silent_switch_that_answers_is_compared_before_its_links_are_given_awa
     site.fabric.silent.add(spine)
     site.switches.unconfirmed = (spine,)
     site.rounds(4)
-    drained = set(site.store.ledger("f")[0].drained_links)
+    drained = set(site.store.fabrics.ledger("f")[0].drained_links)
     assert drained == links_of(site, spine)
     site.fabric.silent.clear()
     site.rounds(4)  # the ports are read, but the tables of the switch were not
-    assert set(site.store.ledger("f")[0].drained_links) == drained
+    assert set(site.store.fabrics.ledger("f")[0].drained_links) == drained
     site.switches.unconfirmed = ()
     site.rounds(2)
-    assert set(site.store.ledger("f")[0].drained_links) == set()
+    assert set(site.store.fabrics.ledger("f")[0].drained_links) == set()
 
 
 def test_a_returning_switch_that_dies_again_is_a_new_loss(site):
@@ -520,49 +524,49 @@ def test_a_returning_switch_that_dies_again_is_a_new_loss(site):
     site.rounds(2)
     site.fabric.dead.add(spine)
     site.rounds(3)
-    assert site.store.observation("f").memory.switches[spine].state is ObservedState.DEAD
+    assert site.store.faults.observation("f").memory.switches[spine].state is ObservedState.DEAD
     assert site.failed == links_of(site, spine)
 
 
 def test_a_repaired_switch_is_usable_once_a_new_generation_is_confirmed(site):
     """Also if nobody noticed that it was rebooted."""
     spine = site.spine_of(spine_link(site.tenant()))
-    site.store.set_switch_state("f", spine, SwitchState.MAINTENANCE)
+    site.store.components.set_switch_state("f", spine, SwitchState.MAINTENANCE)
     site.round()
     site.switches.differing = {spine}
-    site.store.set_switch_state("f", spine, SwitchState.UP)
+    site.store.components.set_switch_state("f", spine, SwitchState.UP)
     site.rounds(3)
-    assert set(site.store.ledger("f")[0].drained_links) == links_of(site, spine)
+    assert set(site.store.fabrics.ledger("f")[0].drained_links) == links_of(site, spine)
     site.switches.differing, site.switches.unconfirmed = set(), (spine,)
     site.rounds(2)
-    assert set(site.store.ledger("f")[0].drained_links) == links_of(site, spine)
+    assert set(site.store.fabrics.ledger("f")[0].drained_links) == links_of(site, spine)
     site.switches.unconfirmed = ()
     site.rounds(2)
-    assert set(site.store.ledger("f")[0].drained_links) == set()
+    assert set(site.store.fabrics.ledger("f")[0].drained_links) == set()
 
 
 def test_a_switch_that_is_repaired_while_it_is_dead_returns_when_it_is_back(site):
     spine = site.spine_of(spine_link(site.tenant()))
-    site.store.set_switch_state("f", spine, SwitchState.FAILED)
+    site.store.components.set_switch_state("f", spine, SwitchState.FAILED)
     site.fabric.dead.add(spine)
     site.switches.without = (spine,)
     site.rounds(3)
-    site.store.set_switch_state("f", spine, SwitchState.UP)
+    site.store.components.set_switch_state("f", spine, SwitchState.UP)
     site.rounds(3)
-    assert site.store.words("f").switches[spine].state == "returning"
+    assert site.store.components.words("f").switches[spine].state == "returning"
     assert site.failed == links_of(site, spine)
     site.fabric.dead.clear()
     site.switches.without = ()
     site.rounds(4)
     assert site.failed == set()
-    assert site.store.words("f").switches == {}
+    assert site.store.components.words("f").switches == {}
 
 
 def test_tenants_that_cannot_leave_keep_their_links_and_say_so(site):
     links = site.tenant()
     for switch in site.fabric.generated.inventory.switches:
         if switch.level == 3:
-            site.store.set_switch_state("f", switch.guid, SwitchState.MAINTENANCE)
+            site.store.components.set_switch_state("f", switch.guid, SwitchState.MAINTENANCE)
     site.round()
     assert (site.record.state, site.links) == (State.ACTIVE, links)
     assert "not moved before maintenance" in site.record.error

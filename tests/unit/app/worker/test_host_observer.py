@@ -41,14 +41,14 @@ def put(world: World, *servers: Occupant) -> None:
 
 
 def reasons(world: World) -> list[str]:
-    return [event.reason for event in world.store.allocation("a").history]
+    return [event.reason for event in world.store.allocations.get("a").history]
 
 
 def test_a_server_of_another_project_is_told_and_its_host_closed_until_it_is_gone(world):
     put(world, GHOST, Occupant("node-0", "own", "blue"))
     look(world)
     look(world)
-    assert world.store.drift("f") == {Drift.STRANGERS: 1}
+    assert world.store.observations.drift("f") == {Drift.STRANGERS: 1}
     assert world.compute.closed == {"node-1"}
     assert reasons(world)[-1] == (
         "servers of other projects on its hosts: node-1 runs ghost of project red; "
@@ -57,7 +57,7 @@ def test_a_server_of_another_project_is_told_and_its_host_closed_until_it_is_gon
     put(world, Occupant("node-0", "own", "blue"))
     look(world)
     assert world.compute.closed == set()
-    assert world.store.repaired("f") == {Drift.STRANGERS: 1}
+    assert world.store.observations.repaired("f") == {Drift.STRANGERS: 1}
     assert world.compute.stopped == []
 
 
@@ -67,7 +67,7 @@ def test_a_closed_host_that_somebody_opened_is_closed_again(world):
     world.compute.closed.clear()
     look(world)
     assert world.compute.closed == {"node-1"}
-    assert world.store.drift("f") == {Drift.STRANGERS: 1}
+    assert world.store.observations.drift("f") == {Drift.STRANGERS: 1}
 
 
 def test_a_server_of_an_unknown_project_is_a_stranger(world):
@@ -81,7 +81,7 @@ def test_servers_on_free_hosts_are_told_once_the_hosts_are_pooled(world):
     world.compute.pooled.discard("node-3")
     put(world, Occupant("node-2", "x", "red"), Occupant("node-3", "y", "red"))
     look(world)
-    assert world.store.drift("f") == {Drift.STRANGERS: 1}
+    assert world.store.observations.drift("f") == {Drift.STRANGERS: 1}
     assert world.compute.closed == set(), "the pool accepts nobody anyway"
 
 
@@ -91,7 +91,7 @@ def test_without_repair_it_is_only_told(store):
     world.compute.hosts = {}
     put(world, GHOST)
     look(world)
-    assert world.store.drift("f") == {Drift.STRANGERS: 1}
+    assert world.store.observations.drift("f") == {Drift.STRANGERS: 1}
     assert world.compute.closed == set()
     assert reasons(world)[-1].endswith("ghost of project red")
 
@@ -123,7 +123,7 @@ def test_a_host_that_changes_its_owner_during_a_look_is_not_judged(world):
 
     world.compute.look = slow
     look(world)
-    assert world.store.drift("f") == {}
+    assert world.store.observations.drift("f") == {}
 
 
 def test_strangers_are_notified_of(store):
@@ -154,7 +154,7 @@ def show(world: World, **changed: ComputeHost | None) -> None:
 
 
 def word(world: World, host: int):
-    words = world.store.words("f").hosts.get(host, ())
+    words = world.store.components.words("f").hosts.get(host, ())
     return [(said.source.value, said.state, said.evidence) for said in words]
 
 
@@ -165,11 +165,11 @@ def test_a_host_that_nova_disables_gets_no_new_owner_until_it_is_enabled(world):
     look(world)
     look(world)
     assert word(world, 2) == [("nova", "drained", "disabled in Nova: memory")]
-    assert 2 in world.store.ledger("f")[0].drained_hosts
+    assert 2 in world.store.fabrics.ledger("f")[0].drained_hosts
     show(world)
     look(world)
     assert word(world, 2) == []
-    assert 2 not in world.store.ledger("f")[0].drained_hosts
+    assert 2 not in world.store.fabrics.ledger("f")[0].drained_hosts
 
 
 def test_an_outage_of_the_broker_is_one_alarm_and_withholds_nobody(store):
@@ -177,7 +177,7 @@ def test_an_outage_of_the_broker_is_one_alarm_and_withholds_nobody(store):
     show(world, **{name.replace("-", "_"): ComputeHost(up=False) for name in NAMES})
     for _ in range(4):
         look(world)
-    assert not world.store.ledger("f")[0].drained_hosts
+    assert not world.store.fabrics.ledger("f")[0].drained_hosts
     show(world)
     look(world)
     assert told(world) == [
@@ -199,7 +199,7 @@ def test_an_allocation_waits_for_a_host_with_a_problem_and_is_then_placed_anew(w
     assert world.state("b") is State.QUEUED
     assert world.owned() == {"a"}
     assert world.switches.tenants("f") == {"a"}
-    history = [event.reason for event in world.store.allocation("b").history]
+    history = [event.reason for event in world.store.allocations.get("b").history]
     assert "placed anew, because hosts cannot be used: node-2 (unknown in Nova)" in history[-2]
     assert history[-1].endswith("waits for other hosts")
 
@@ -236,13 +236,13 @@ def test_a_host_whose_server_vanished_while_it_was_down_gets_no_new_owner(world)
     world.release("a")
     world.converger.step("a")
     assert world.state("a") is State.RELEASED
-    assert 0 in world.store.ledger("f")[0].drained_hosts
+    assert 0 in world.store.fabrics.ledger("f")[0].drained_hosts
     show(world)
     for _ in range(4):
         look(world)
-    assert 0 in world.store.ledger("f")[0].drained_hosts
-    world.store.release_quarantine("f", "node-0")
-    assert 0 not in world.store.ledger("f")[0].drained_hosts
+    assert 0 in world.store.fabrics.ledger("f")[0].drained_hosts
+    world.store.compute_hosts.release_quarantine("f", "node-0")
+    assert 0 not in world.store.fabrics.ledger("f")[0].drained_hosts
 
 
 def test_a_host_that_is_released_while_it_is_down_gets_no_new_owner(world):
@@ -254,10 +254,10 @@ def test_a_host_that_is_released_while_it_is_down_gets_no_new_owner(world):
     show(world)
     for _ in range(4):
         look(world)
-    assert 0 in world.store.ledger("f")[0].drained_hosts
-    world.store.release_quarantine("f", "node-0")
+    assert 0 in world.store.fabrics.ledger("f")[0].drained_hosts
+    world.store.compute_hosts.release_quarantine("f", "node-0")
     look(world)
-    assert 0 not in world.store.ledger("f")[0].drained_hosts
+    assert 0 not in world.store.fabrics.ledger("f")[0].drained_hosts
 
 
 def test_no_claim_is_freed_before_the_hosts_were_looked_at(world):

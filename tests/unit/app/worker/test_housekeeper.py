@@ -3,12 +3,13 @@
 """The housekeeper deletes what is over in bounded pieces, and nothing if told to keep all."""
 
 from datetime import timedelta
+from typing import Any
 
 from laas_service.app.worker.housekeeper import BATCH, Housekeeper
 
 
 class Released:
-    """A store with so many allocations that were released long ago."""
+    """So many allocations that were released long ago."""
 
     def __init__(self, count):
         self.count = count
@@ -22,25 +23,25 @@ class Released:
 
 
 def test_all_go_in_pieces():
-    store = Released(2 * BATCH + 1)
-    Housekeeper(store, days=7).round()
-    assert store.count == 0
-    assert store.calls == [(timedelta(days=7), BATCH)] * 3
+    allocations: Any = Released(2 * BATCH + 1)
+    Housekeeper(allocations, days=7).round()
+    assert allocations.count == 0
+    assert allocations.calls == [(timedelta(days=7), BATCH)] * 3
 
 
 def test_nothing_goes_without_days_until_a_reload_gives_some():
-    store = Released(5)
-    keeper = Housekeeper(store, days=0)
+    allocations: Any = Released(5)
+    keeper = Housekeeper(allocations, days=0)
     keeper.round()
-    assert (store.count, store.calls) == (5, [])
+    assert (allocations.count, allocations.calls) == (5, [])
     keeper.reload(30)
     keeper.round()
-    assert store.count == 0
+    assert allocations.count == 0
 
 
 def test_it_stops_between_two_pieces():
-    store = Released(3 * BATCH)
-    keeper = Housekeeper(store, days=1)
+    allocations: Any = Released(3 * BATCH)
+    keeper = Housekeeper(allocations, days=1)
     keeper.stop()
     keeper.round()
-    assert store.count == 3 * BATCH
+    assert allocations.count == 3 * BATCH

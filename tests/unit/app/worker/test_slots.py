@@ -70,7 +70,7 @@ class Sharers(World):
         self.asked = AllocationRequest(
             id="p", fabric="f", name="p", project_id="p", policy="test", hosts=2, sharing=sharing
         )
-        store.admit(self.asked, lambda f: held)
+        store.admissions.admit(self.asked, lambda f: held)
         for id, slots in (("x", 3), ("y", 1)):
             self.ask(id, slots)
         self.converger.run_once()
@@ -89,23 +89,25 @@ class Sharers(World):
             consent=self.consent,
         )
         request = Request(id, 1, slots=demand)
-        return self.store.admit(new, lambda f: self.policy.propose(f.ledger("p"), request))
+        return self.store.admissions.admit(
+            new, lambda f: self.policy.propose(f.ledger("p"), request)
+        )
 
     def change(self, id: str, demand: SlotDemand):
-        record = self.store.allocation(id)
+        record = self.store.allocations.get(id)
 
         def choose(fabric):
             inner = fabric.ledger("p")
             answer = self.policy.change(inner, inner.allocations[id], demand)
             return Move(answer, "asked", settles=True) if isinstance(answer, Allocation) else answer
 
-        return self.store.move(record, choose)
+        return self.store.placement_changes.move(record, choose)
 
     def handed(self, id: str):
         return dict(self.compute.aggregates[id].slots or {})
 
     def told(self, id: str):
-        return [event.reason for event in self.store.allocation(id).history]
+        return [event.reason for event in self.store.allocations.get(id).history]
 
 
 @pytest.fixture
@@ -139,14 +141,14 @@ def test_a_downgrade_gives_nothing_away_while_a_server_is_beyond_the_slots(share
     sharers.compute.slots["x"] = dict(kept)
     sharers.later()
     sharers.converger.run_once()
-    assert sharers.store.allocation("x").change is None
+    assert sharers.store.allocations.get("x").change is None
     assert sharers.ask("z", 2).state is State.ALLOCATING
 
 
 def test_a_server_goes_with_a_move_that_its_owner_consents_to(store):
     """The plan is carried out by compute, and its end frees the old slot."""
     sharers = Sharers(store, Movable.RESTART)
-    record = sharers.store.allocation("x")
+    record = sharers.store.allocations.get("x")
     (busy,) = [host for host, units in sharers.handed("x").items() if units == 2]
     sharers.compute.slots["x"] = sharers.handed("x")
     sharers.release("y")
@@ -160,9 +162,11 @@ def test_a_server_goes_with_a_move_that_its_owner_consents_to(store):
     unit = dict(held.units)[full][0]
     units = {full: dict(held.units)[full][1:], other: (*dict(held.units)[other], unit)}
     moved = replace(held, units=tuple(sorted(units.items())), moves=((unit, full, other),))
-    sharers.store.move(record, lambda f: Move(replace(placed, slots=moved), "asked"))
+    sharers.store.placement_changes.move(
+        record, lambda f: Move(replace(placed, slots=moved), "asked")
+    )
     sharers.converger.run_once()
-    assert sharers.store.allocation("x").change is None, sharers.error("x")
+    assert sharers.store.allocations.get("x").change is None, sharers.error("x")
     assert sharers.compute.slots["x"][busy] == 1
     assert sharers.handed("x") == sharers.compute.slots["x"]
 
@@ -172,19 +176,19 @@ def test_less_bandwidth_is_limited_before_others_get_it(sharers):
     sharers.change("x", SlotDemand(3, 0.5))
     sharers.limits.down = True
     sharers.converger.run_once()
-    promised = {p.link: p.certain for p in sharers.store.allocation("x").held.slots.promised}
-    assert sharers.store.allocation("x").change is not None
+    promised = {p.link: p.certain for p in sharers.store.allocations.get("x").held.slots.promised}
+    assert sharers.store.allocations.get("x").change is not None
     sharers.limits.down = False
     sharers.later()
     sharers.converger.run_once()
-    assert sharers.store.allocation("x").change is None
+    assert sharers.store.allocations.get("x").change is None
     assert sharers.limits.limits["x"][0] == 0.5
-    now = {p.link: p.certain for p in sharers.store.allocation("x").held.slots.promised}
+    now = {p.link: p.certain for p in sharers.store.allocations.get("x").held.slots.promised}
     assert all(now[link] * 2 == promised[link] for link in now)
 
 
 def test_servers_that_come_are_limited_and_a_release_forgets(sharers):
-    record = sharers.store.allocation("x")
+    record = sharers.store.allocations.get("x")
     assert record.limited_by == "neutron"
     assert sharers.limits.limits["x"] == (1.0, frozenset())
     sharers.compute.slots["x"] = {"node-0": 1}
@@ -202,7 +206,7 @@ def test_limits_that_others_changed_are_drift(sharers):
     sharers.later()
     sharers.converger.run_once()
     sharers.limits.found = Limited()
-    found = sharers.store.drift("f")
+    found = sharers.store.observations.drift("f")
     assert found[Drift.RATES] == 2  # one for each allocation
 
 
@@ -212,7 +216,7 @@ def test_a_stochastic_demand_has_no_limit(sharers):
     sharers.ask("z", 2, 1.0, 0.5)
     sharers.converger.run_once()
     assert sharers.state("z") is State.ACTIVE
-    assert sharers.store.allocation("z").limited_by is None
+    assert sharers.store.allocations.get("z").limited_by is None
     assert "z" not in sharers.limits.limits
 
 

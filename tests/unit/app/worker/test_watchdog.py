@@ -51,11 +51,14 @@ def test_who_hangs_is_followed_although_it_renews(site):
     assert one.run_once() == 0
     assert two.fabrics == ["f"]
     assert site.state("a") is State.ACTIVE
-    assert [event.state for event in site.store.allocation("a").history] == [
+    assert [event.state for event in site.store.allocations.get("a").history] == [
         State.ALLOCATING,
         State.ACTIVE,
     ]
-    assert (site.store.holding("f").taken, site.store.holding("f").stuck) == (2, 1)
+    assert (
+        site.store.observations.holding("f").taken,
+        site.store.observations.holding("f").stuck,
+    ) == (2, 1)
     assert one.run_once() == 0
     assert one.fabrics == []
 
@@ -65,7 +68,7 @@ def test_who_is_only_slow_is_left_alone(site):
     site.allocate("a", 0)
     assert one.run_once() == 1
     assert (one.fabrics, two.fabrics) == (["f"], [])
-    assert site.store.holding("f").stuck == 0
+    assert site.store.observations.holding("f").stuck == 0
 
 
 def test_who_was_given_up_does_nothing_more_and_begins_anew(site):
@@ -141,7 +144,7 @@ def test_what_a_worker_waits_for_is_recorded_until_it_moves(site):
         for _ in range(2):
             site.later(4)
             one.renew()
-            told.append(site.store.holding("f").waits_for)
+            told.append(site.store.observations.holding("f").waits_for)
         hand_over(handover)
 
     site.compute.hand_over = slow
@@ -149,7 +152,7 @@ def test_what_a_worker_waits_for_is_recorded_until_it_moves(site):
     assert one.run_once() == 1
     assert told == [None, "the worker has waited for 8 s: list hypervisors"]
     one.renew()
-    assert site.store.holding("f").waits_for is None
+    assert site.store.observations.holding("f").waits_for is None
     assert site.state("a") is State.ACTIVE
 
 
@@ -210,10 +213,10 @@ def test_a_worker_that_waits_for_nova_for_ever_is_followed_by_another_one(site):
                 break
             threading.Event().wait(0.1)
         assert site.state("a") is State.ACTIVE
-        assert site.store.holding("f").worker == "second"
+        assert site.store.observations.holding("f").worker == "second"
     finally:
         released.set()
         first.stop()
         second.stop()
-    assert site.store.holding("f").stuck >= 1
+    assert site.store.observations.holding("f").stuck >= 1
     assert site.state("a") is State.ACTIVE

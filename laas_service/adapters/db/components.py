@@ -16,14 +16,13 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import component_words, models, recorded_faults
 from laas_service.adapters.db.component_words import Changes
 from laas_service.adapters.db.engine import retrying
-from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.port_counters import dismiss_errors
 from laas_service.adapters.db.transactions import (
     FEW,
-    Transactions,
     batches,
     locked_generation,
 )
+from laas_service.adapters.db.virtual_ports import VirtualPorts
 from laas_service.adapters.documents import initiator_document, plane_document
 from laas_service.app import notifications
 from laas_service.app.records import (
@@ -46,16 +45,13 @@ UP, DRAINED = HostState.UP, HostState.DRAINED
 
 
 @dataclass
-class ComponentStates:
+class Components(VirtualPorts):
     """Changes of states and features, and the faults of allocations that follow.
 
     A table has rows only for hosts, links and switches of which something is said, see
     ``component_words``. A host that is drained with its leaf records the leaves (several, if it
     has several rails); NULL if that was said of the host itself.
     """
-
-    transactions: Transactions
-    ledgers: LedgerCache
 
     @retrying().wraps
     def set_host_state(

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import component_words, models
-from laas_service.adapters.db.component_states import ComponentStates
+from laas_service.adapters.db.components import Components
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
@@ -53,18 +53,18 @@ _MODE = (
 
 
 @dataclass
-class FaultObservation:
+class Faults:
     """Records readings and the states they lead to, and the mode that operators choose."""
 
     transactions: Transactions
     ledgers: LedgerCache
-    states: ComponentStates
+    components: Components
 
     def observation(self, fabric_id: str) -> Observation:
         with self.transactions.reading() as session:
             return _observation(session, self.ledgers.record(session, fabric_id))
 
-    def observation_mode(self, fabric_id: str) -> Mode | None:
+    def mode(self, fabric_id: str) -> Mode | None:
         with self.transactions.reading() as session:
             row = session.execute(_MODE, {"fabric": fabric_id}).one_or_none()
         if row is None:
@@ -84,7 +84,7 @@ class FaultObservation:
         if not _to_write(before, judgement, seconds):
             return judgement
         with self.transactions.writing("observe") as session:
-            fabric = self.states.locked(session, fabric_id)
+            fabric = self.components.locked(session, fabric_id)
             before = _observation(session, fabric)
             judgement = judge(before)
             row = _row(session, fabric_id)
@@ -105,7 +105,7 @@ class FaultObservation:
             hosts, links = self._record_observed(session, fabric, judgement.memory)
             changes = component_words.settle(session, fabric, hosts=hosts, links=links)
             closed = _close(session, fabric, judgement.memory.closed)
-            self.states.record_changes(
+            self.components.record_changes(
                 session, fabric, changes, None, source=Source.OBSERVED, routes=closed
             )
             return judgement
@@ -133,11 +133,9 @@ class FaultObservation:
         return changed_hosts, [topology.tree.link_at(number) for number in changed_links]
 
     @retrying().wraps
-    def set_observation_mode(
-        self, fabric_id: str, mode: Mode | None, *, by: Initiator | None = None
-    ) -> None:
+    def set_mode(self, fabric_id: str, mode: Mode | None, *, by: Initiator | None = None) -> None:
         with self.transactions.writing("set observation mode") as session:
-            self.states.locked(session, fabric_id)
+            self.components.locked(session, fabric_id)
             row = _row(session, fabric_id)
             if row.mode == Mode.FROZEN.value and mode is not Mode.FROZEN:
                 _try_again(session, fabric_id)
@@ -147,7 +145,7 @@ class FaultObservation:
     @retrying().wraps
     def acknowledge_alarm(self, fabric_id: str, *, by: Initiator | None = None) -> None:
         with self.transactions.writing("acknowledge alarm") as session:
-            self.states.locked(session, fabric_id)
+            self.components.locked(session, fabric_id)
             row = _row(session, fabric_id)
             memory = memory_from(row.memory)
             if memory.alarm is None:

@@ -63,7 +63,7 @@ LONG = 0.1
 """Seconds of search in a group after which it takes in no further request."""
 
 
-class Admission:
+class Admissions:
     """Admission of new and queued requests."""
 
     def __init__(self, transactions: Transactions, optimist: Optimist) -> None:

@@ -11,13 +11,13 @@ from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import Initiator
 
 
-class FaultObservation(Protocol):
+class Faults(Protocol):
     """The record of readings and of the states they lead to. ``NotFound`` from every method."""
 
     def observation(self, fabric_id: str) -> Observation:
         """What is remembered and recorded now."""
 
-    def observation_mode(self, fabric_id: str) -> Mode | None:
+    def mode(self, fabric_id: str) -> Mode | None:
         """The mode that an operator chose; None: the configured one."""
 
     def judged(
@@ -34,9 +34,7 @@ class FaultObservation(Protocol):
         that says nothing new is not written, unless the last one was written ``seconds`` ago.
         """
 
-    def set_observation_mode(
-        self, fabric_id: str, mode: Mode | None, *, by: Initiator | None = None
-    ) -> None:
+    def set_mode(self, fabric_id: str, mode: Mode | None, *, by: Initiator | None = None) -> None:
         """Record the mode, and who chose it; with None the configured one is valid again.
 
         The end of ``FROZEN`` makes all steps due that wait.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Transitions of an allocation from state to state, and the query for those that are due."""
+"""Allocations: reading them, and their transitions from state to state."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session, aliased
 
 from laas_service.adapters.db import models, slot_claims
+from laas_service.adapters.db.retention import Retention
 from laas_service.adapters.db.transactions import (
     NOT_MEASURED,
     STEP_DONE,
-    Transactions,
     as_event,
     confirmation,
     locked_generation,
@@ -60,12 +60,10 @@ def _page(conditions: frozenset[str]) -> Select[models.Allocation]:
 
 
 @dataclass
-class Transitions:
+class Allocations(Retention):
     """Reads allocations, finds those with a step due, and records their next state."""
 
-    transactions: Transactions
-
-    def allocation(self, id: str) -> AllocationRecord:
+    def get(self, id: str) -> AllocationRecord:
         with self.transactions.reading() as session:
             return read_record(session, id)
 
@@ -82,7 +80,7 @@ class Transitions:
             rows = session.scalars(query.offset(first - forgotten - 1).limit(limit))
             return first, [as_event(row) for row in rows]
 
-    def allocations(
+    def page(
         self,
         *,
         fabric: str | None = None,

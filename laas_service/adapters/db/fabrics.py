@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Fabrics: which there are, their ledgers, and what their switches should route."""
+
+import re
+from dataclasses import dataclass
+
+from oslo_db.exception import DBDuplicateEntry
+from sqlalchemy import delete, select
+
+from laas_service.adapters.db import models
+from laas_service.adapters.db.apart import refuse_shared
+from laas_service.adapters.db.desired_state import DesiredState
+from laas_service.adapters.db.forward import Forward
+from laas_service.adapters.db.generations import new_stamp, stored
+from laas_service.adapters.db.reimport import Reimports
+from laas_service.adapters.db.retention import WITH_ALLOCATIONS
+from laas_service.adapters.db.transactions import locked_generation
+from laas_service.adapters.documents import inventory_document, topology_document
+from laas_service.app.lifecycle import OVER
+from laas_service.app.records import FabricRecord
+from laas_service.domain.errors import Conflict, InvalidInput
+from laas_service.domain.inventory import Inventory
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.topology import Topology
+from laas_service.domain.wording import listed
+
+FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+"""A fabric's id is also the name of a directory."""
+
+_FABRICS = select(models.Fabric.id)
+
+
+@dataclass
+class Fabrics(DesiredState, Forward, Reimports):
+    """``app.ports.fabrics.Fabrics``; it also adds fabrics, and takes in what changed."""
+
+    def get(self, id: str) -> FabricRecord:
+        with self.transactions.reading() as session:
+            return self.ledgers.record(session, id)
+
+    def ids(self) -> list[str]:
+        with self.transactions.reading() as session:
+            return sorted(session.scalars(_FABRICS))
+
+    def all(self) -> list[FabricRecord]:
+        with self.transactions.reading() as session:
+            ids = session.scalars(_FABRICS).all()
+            return [self.ledgers.record(session, id) for id in sorted(ids)]
+
+    def ledger(self, fabric_id: str) -> tuple[LedgerView, int]:
+        with self.transactions.reading() as session:
+            cached = self.ledgers.caught_up(session, fabric_id)
+        self.settle(fabric_id)
+        return cached.ledger, cached.generation
+
+    def add(
+        self, id: str, topology: Topology, inventory: Inventory, *, apart: bool = False
+    ) -> FabricRecord:
+        """``apart`` refuses a fabric if another one has one of its switches or ports."""
+        if not FABRIC_ID.fullmatch(id):
+            fix = "give an id of 1 to 64 of A-Z a-z 0-9 . _ -, not . or - in front"
+            raise InvalidInput("fabric", id, fix)
+        stamp = new_stamp()
+        try:
+            with self.transactions.writing("add fabric") as session:
+                if apart:
+                    refuse_shared(session, id, inventory)
+                session.add(
+                    models.Fabric(
+                        id=id,
+                        generation=1,
+                        routes_generation=1,
+                        stamp=stored(1, stamp),
+                        routes_stamp=stored(1, stamp),
+                        topology=topology_document(topology),
+                        inventory=inventory_document(inventory),
+                        created_at=self.transactions.now(),
+                    )
+                )
+                session.flush()
+                session.add(models.Delta(fabric=id, generation=1, change={}, stamp=stamp))
+        except DBDuplicateEntry as error:
+            fix = "take another id, or laas-manage fabric reimport, which takes in what changed"
+            raise Conflict(f"there is a fabric {id!r} already; {fix}") from error
+        return self.get(id)
+
+    def delete(self, id: str) -> FabricRecord:
+        allocation = models.Allocation
+        its_own = select(allocation.id).where(allocation.fabric == id)
+        with self.transactions.writing("delete fabric") as session:
+            # The lease first, as everywhere; admission waits for the lock of the fabric.
+            session.execute(
+                select(models.Lease.token).where(models.Lease.fabric == id).with_for_update()
+            )
+            locked_generation(session, id)
+            record = self.ledgers.record(session, id)
+            over = allocation.state.in_([state.value for state in OVER])
+            live = session.scalars(its_own.where(~over).order_by(allocation.sequence)).all()
+            if live:
+                raise Conflict(
+                    f"fabric {id} has {len(live)} allocations: {listed(live)}; delete them first"
+                )
+            for other in WITH_ALLOCATIONS:
+                session.execute(delete(other).where(other.allocation.in_(its_own)))
+            for table in reversed(models.Base.metadata.sorted_tables):
+                if "fabric" in table.columns:
+                    session.execute(delete(table).where(table.columns.fabric == id))
+            session.execute(delete(models.Fabric).where(models.Fabric.id == id))
+        self.ledgers.forget(id)
+        return record

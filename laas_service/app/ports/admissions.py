@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Admission of new and queued requests."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from laas_service.app.records import AllocationRecord, Wait
+from laas_service.app.requests import AllocationRequest
+from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.ledger import Ledger
+
+
+class Admissions(Protocol):
+    """Admission of new and queued requests, within quotas."""
+
+    def answered(
+        self,
+        project_id: str,
+        asked: AllocationRequest,
+        completed: Callable[[], AllocationRequest],
+    ) -> AllocationRecord | None:
+        """The allocation of an earlier request of the project with the same key; None if new.
+
+        ``asked`` is the request as the caller made it. ``completed`` fills in the defaults; it is
+        called only if the first request had other fields.
+
+        Raises:
+            IdempotencyMismatch: the key was used for another request, or ``completed`` refuses
+                these fields today.
+            Unavailable: ``completed`` cannot tell now.
+        """
+
+    def admit(
+        self, request: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
+    ) -> AllocationRecord | NoFit:
+        """Propose on the present state, claim, and record as ``allocating``: one transaction.
+
+        ``propose`` gets a ledger of its own and may claim on it. What it reads from the store
+        must be as fresh as that ledger, or the race is lost. A lost race is retried inside, so
+        ``propose`` may be called several times. For ``Wait`` the request is recorded as
+        ``queued``, without claims (new generation).
+
+        If the project has used the idempotency key before, the record of the first answer comes
+        back and ``propose`` is not called.
+
+        Raises:
+            NotFound, Conflict: its parent is no container, or is being released.
+            IdempotencyMismatch: the key was used for another request.
+            QuotaExceeded: the project would have more than its own quota, or ``request.limits``.
+                Counted in the same transaction: of two concurrent requests, even for different
+                fabrics, only one gets what is left.
+        """
+
+    def admit_waiting(
+        self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
+    ) -> list[AllocationRecord]:
+        """Claim for queued requests the allocations that ``choose`` returns: one transaction.
+
+        The id of an allocation is that of its request; the records come back as ``allocating``.
+        ``choose`` is called as ``propose`` of ``admit`` is.
+        """

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Changes of an active allocation's placement."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, Move
+from laas_service.domain.allocation import Allocation
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.consent import Consent
+from laas_service.messages import ConfirmedBy, Initiator
+
+T = TypeVar("T")
+
+
+class PlacementChanges(Protocol):
+    """Changes of an active allocation's placement."""
+
+    def move(
+        self,
+        record: AllocationRecord,
+        choose: Callable[[Ledger], Move | T],
+        *,
+        by: Initiator | None = None,
+        limits: Limits = NO_LIMITS,
+    ) -> AllocationRecord | T:
+        """Begin the change of placement that ``choose`` decides on the present state.
+
+        One transaction: the new placement is claimed beside the old one, and becomes
+        ``placed`` in phase ``PREPARE`` (new generation). ``choose`` is called as ``propose`` of
+        ``Admissions.admit`` is; an answer that is no ``Move`` comes back and nothing is changed.
+
+        Raises:
+            ConcurrentUpdate: the record is not the newest version.
+            Conflict: it is not active, or a change is under way.
+            DoubleClaim: the new placement is not free.
+            QuotaExceeded: with it the project would have more hosts than its own quota, or
+                ``limits``, allows. While the size changes, the larger one counts.
+            LimitExceeded: it needs partition keys, and too few are free.
+        """
+
+    def turn_back(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        """From the present phase of a change of placement, go back to the old one.
+
+        ``lifecycle.Change.way_back`` (new generation).
+
+        Raises:
+            ConcurrentUpdate: the record is not the newest version.
+            Conflict: it is not active, no change is under way, or the old placement is being
+                withdrawn.
+        """
+
+    def announce(
+        self,
+        record: AllocationRecord,
+        to: Allocation,
+        begins: datetime,
+        reason: str,
+        *,
+        forced: bool = False,
+        limits: Limits = NO_LIMITS,
+        by: Initiator | None = None,
+    ) -> AllocationRecord:
+        """Record and tell that the allocation moves to ``to`` at ``begins`` or later.
+
+        Nothing is claimed for it before it begins. If it is ``forced``, ``consent`` does not
+        call it off, and it is not held to the quota of moves; ``limits`` are those of projects
+        without a quota.
+
+        Raises:
+            ConcurrentUpdate: the record is not the newest version.
+            Conflict: it is not active, or a change is under way.
+            QuotaExceeded: it gets other hosts, and its project has had its moves.
+        """
+
+    def drop_announcement(
+        self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        """The move that was announced does not take place. ``ConcurrentUpdate``."""
+
+    def consent(
+        self,
+        record: AllocationRecord,
+        consent: Consent,
+        reason: str,
+        *,
+        by: Initiator | None = None,
+    ) -> AllocationRecord:
+        """Record the owner's consent to moves; without it no announcement stays.
+
+        Raises: ConcurrentUpdate.
+        """
+
+    def proceed(
+        self,
+        record: AllocationRecord,
+        reason: str,
+        *,
+        confirmed_by: ConfirmedBy | None = None,
+    ) -> AllocationRecord:
+        """The next phase of a change of placement (new generation).
+
+        After the last phase, what only the old placement held is freed and the change is over.
+        The phase before must be confirmed, by ``confirmed_by``.
+
+        Raises:
+            ConcurrentUpdate: the record is not the newest version.
+            Conflict: it is not active, or no change is under way.
+        """

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The record of all decisions: its parts by name."""
+
+from typing import Protocol, Self
+
+from laas_service.app.ports.admissions import Admissions
+from laas_service.app.ports.allocations import Allocations
+from laas_service.app.ports.components import Components
+from laas_service.app.ports.compute_hosts import ComputeHosts
+from laas_service.app.ports.fabrics import Fabrics
+from laas_service.app.ports.faults import Faults
+from laas_service.app.ports.observations import Observations
+from laas_service.app.ports.placement_changes import PlacementChanges
+from laas_service.app.ports.port_counters import PortCounters
+from laas_service.app.ports.queue_rooms import QueueRooms
+from laas_service.app.ports.quotas import Quotas
+from laas_service.app.records import Lease
+
+
+class Store(Protocol):
+    """All that is recorded, by its parts; ``adapters.db.store.SqlStore``.
+
+    A part, its module in ``app.ports`` and its module in ``adapters.db`` have the same name.
+    """
+
+    @property
+    def admissions(self) -> Admissions: ...
+
+    @property
+    def allocations(self) -> Allocations: ...
+
+    @property
+    def components(self) -> Components: ...
+
+    @property
+    def compute_hosts(self) -> ComputeHosts: ...
+
+    @property
+    def fabrics(self) -> Fabrics: ...
+
+    @property
+    def faults(self) -> Faults: ...
+
+    @property
+    def observations(self) -> Observations: ...
+
+    @property
+    def placement_changes(self) -> PlacementChanges: ...
+
+    @property
+    def port_counters(self) -> PortCounters: ...
+
+    @property
+    def queue_rooms(self) -> QueueRooms: ...
+
+    @property
+    def quotas(self) -> Quotas: ...
+
+    def check(self) -> None:
+        """Return if the database answers and its schema is current, else ``Unavailable``."""
+
+    def check_writes(self) -> None:
+        """Return if the database takes writes now or did some seconds ago, else ``Unavailable``."""
+
+    def under(self, lease: Lease) -> Self:
+        """This store for the holder of a lease.
+
+        ``LeaseLost`` from every method of it that writes, in the same transaction, once another
+        worker has taken the lease.
+        """
