@@ -708,29 +708,33 @@ class Chaos:
 
     def _forge(self) -> None:
         """Try to give a host or link a second owner, as a faulty process might."""
+        try:
+            with self._site.engine.connect() as connection:
+                self._forge_with(connection)
+        except (sa.exc.DBAPIError, DBError):
+            return  # the database is away, or the service was faster
+
+    def _forge_with(self, connection: sa.Connection) -> None:
         what = self._rng.choice(("host", "link"))
         row = f"fabric, scope, {what}, allocation, parent"
-        with self._site.engine.connect() as connection:
-            rows = connection.execute(sa.text(f"select {row} from {what}_claim")).all()
-            if not rows:
-                return
-            fabric, scope, number, owner, parent = self._rng.choice(rows)
-            query = "select id from allocation where fabric = :fabric and id <> :owner"
-            others = connection.scalars(sa.text(query), {"fabric": fabric, "owner": owner}).all()
-            if not others:
-                return
-            text = f"insert into {what}_claim ({row}) values (:f, :s, :n, :a, :p)"
-            values = {"f": fabric, "s": scope, "n": number, "a": others[-1], "p": parent}
-            try:
-                connection.execute(sa.text(text), values)
-            except (sa.exc.IntegrityError, DBDuplicateEntry):
-                self.done["second owners refused by the database"] += 1
-            except (sa.exc.DBAPIError, DBError):
-                return  # the service was faster
-            else:
-                said = f"the database takes a second owner of {what} {number} of {fabric}"
-                self.complaints.append(said)
-            connection.rollback()
+        rows = connection.execute(sa.text(f"select {row} from {what}_claim")).all()
+        if not rows:
+            return
+        fabric, scope, number, owner, parent = self._rng.choice(rows)
+        query = "select id from allocation where fabric = :fabric and id <> :owner"
+        others = connection.scalars(sa.text(query), {"fabric": fabric, "owner": owner}).all()
+        if not others:
+            return
+        text = f"insert into {what}_claim ({row}) values (:f, :s, :n, :a, :p)"
+        values = {"f": fabric, "s": scope, "n": number, "a": others[-1], "p": parent}
+        try:
+            connection.execute(sa.text(text), values)
+        except (sa.exc.IntegrityError, DBDuplicateEntry):
+            self.done["second owners refused by the database"] += 1
+        else:
+            said = f"the database takes a second owner of {what} {number} of {fabric}"
+            self.complaints.append(said)
+        connection.rollback()
 
     def _revive(self) -> None:
         """Start processes that have ended by themselves.
