@@ -227,13 +227,13 @@ def test_until_somebody_takes_it_an_expired_lease_is_as_good(busy, leases, clock
     held = busy.under(taken(leases, "one"))
     clock.pass_by(1000)
     held.allocations.postpone("a", LATER, "Nova is away")
-    assert busy.allocation("a").error == "Nova is away"
+    assert busy.allocations.get("a").error == "Nova is away"
 
 
 def test_requests_need_no_lease(busy, leases):
     taken(leases, "one")
     admit(busy, "b", slot=3)
-    busy.rename(busy.allocation("a"), "other")
+    busy.allocations.rename(busy.allocations.get("a"), "other")
 
 
 def test_nobody_takes_over_in_the_middle_of_a_transaction(busy, leases, clock):
@@ -244,7 +244,7 @@ def test_nobody_takes_over_in_the_middle_of_a_transaction(busy, leases, clock):
 
     def take() -> None:
         taken(leases, "two")
-        seen.append(busy.allocation("a").error)
+        seen.append(busy.allocations.get("a").error)
 
     successor = threading.Thread(target=take)
 

@@ -90,7 +90,7 @@ def test_a_plan_keeps_what_tenants_and_operators_said(seed, hosts, consents, lef
     moved = Counter[str]()
     after = held.copy()
     for move in plan.moves:
-        record = tenants.allocation(move.new.id)
+        record = tenants.allocations.get(move.new.id)
         assert record.consent.movable is not Movable.NEVER
         assert record.consent.move_cost <= 2
         assert record.project_id not in unmoved
