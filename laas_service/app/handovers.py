@@ -4,7 +4,7 @@
 
 from collections.abc import Iterable
 
-from laas_service.app.ports.compute import Compute, Handover
+from laas_service.app.ports.compute import Compute, Handover, HostShare, Share
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.allocation import Allocation
 
@@ -12,10 +12,10 @@ from laas_service.domain.allocation import Allocation
 def handover_of(fabric: FabricRecord, record: AllocationRecord) -> Handover:
     """An allocation of a fabric as compute sees it, once its present step is taken."""
     names = host_names(fabric, record.open_hosts)
-    slots = None
+    share: HostShare = Share.WHOLE
     if record.slots is not None:
-        slots = slots_by_name(fabric, record.open_hosts)
-    return Handover(record.id, record.project_id, names, slots)
+        share = slots_by_name(fabric, record.open_hosts)
+    return Handover(record.id, record.project_id, names, share)
 
 
 def host_names(fabric: FabricRecord, placement: Allocation | None) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def test_life_of_an_allocation(nova, compute):
 def test_a_node_has_one_owner_and_no_slots(nova, compute):
     compute.pool(NODES)
     nova.scheduler_knows()
-    shared = Handover("a1", RED, ("n1",), slots={"n1": 2})
+    shared = Handover("a1", RED, ("n1",), share={"n1": 2})
     with pytest.raises(Conflict, match="n1 is a bare-metal node, which has one owner and no slots"):
         compute.hand_over(shared)
     assert compute.handed_over() == {}

@@ -48,6 +48,7 @@ from laas_service.app.ports.compute import (
     Occupant,
     ServerLoad,
     ServerMoves,
+    Share,
     SlotMoves,
 )
 from laas_service.domain.compute_hosts import UNKNOWN, HostView
@@ -355,7 +356,7 @@ class NovaCompute:
             server.host
             for host in handover.hosts
             for server in self._seen(host, hypervisors[host]).servers
-            if handover.slots is not None or server.project_id != handover.project_id
+            if handover.shared or server.project_id != handover.project_id
         }
         self._check_alone(handover, self._known(suspects), suspects)
 
@@ -381,7 +382,7 @@ class NovaCompute:
             if present:
                 present = self._close(present)
             hypervisors = self._known({*members, *handover.hosts})
-            if handover.slots is not None or (present and SLOTS in present.metadata):
+            if handover.shared or (present and SLOTS in present.metadata):
                 self._take_back_slots(handover, present, hypervisors)
                 return
             if force and self._delete_servers:
@@ -480,13 +481,16 @@ class NovaCompute:
                 if host in aggregate.hosts and inventory is not None
                 if (number := inventory.slots(aggregate.metadata[SLOTS]))
             }
-            with_slots[id] = replace(found[id], slots=slots)
+            with_slots[id] = replace(found[id], share=slots)
         return with_slots
 
     def _handed_over(self, aggregates: Mapping[str, Aggregate]) -> Mapping[str, Handover]:
         return {
             aggregate.metadata[ALLOCATION]: Handover(
-                aggregate.metadata[ALLOCATION], aggregate.admitted, tuple(sorted(aggregate.hosts))
+                aggregate.metadata[ALLOCATION],
+                aggregate.admitted,
+                tuple(sorted(aggregate.hosts)),
+                Share.UNREAD if _is_shared(aggregate) else Share.WHOLE,
             )
             for aggregate in aggregates.values()
             if _is_ours(aggregate)
@@ -710,17 +714,17 @@ class NovaCompute:
             raise InvalidInput("project_id", project, "this id stands for no project")
         if self._is_part(_name(id)):
             raise InvalidInput("allocation_id", id, "its aggregate would be the pool")
-        shared = {SLOTS: class_of(id)} if handover.slots is not None else {}
+        shared = {SLOTS: class_of(id)} if handover.shared else {}
         return {OWNER: project, ALLOCATION: id, **shared}
 
     def _set_slots(self, handover: Handover, hypervisors: Mapping[str, Hypervisor]) -> None:
         """Have the slots of an allocation of class ``shared`` in placement. Raises: Conflict."""
-        if handover.slots is None:
+        if not handover.shared:
             return
         name = class_of(handover.allocation_id)
         self._slots.ensure_class(name)
         for host in sorted(handover.hosts):
-            provider, slots = hypervisors[host].providers[0], handover.slots.get(host, 0)
+            provider, slots = hypervisors[host].providers[0], handover.slots_on(host)
             self._slots.set_slots(provider, name, slots)
             self._slots.check(provider, name, slots)
 
@@ -768,7 +772,7 @@ class NovaCompute:
 
         With ``hosts``, servers are looked for on these only; ``within`` as in ``_occupants``.
         """
-        shared = handover.slots is not None
+        shared = handover.shared
         asked = handover.hosts if hosts is None else hosts
         for host in asked if shared else ():
             _check_divisible(host, hypervisors[host])

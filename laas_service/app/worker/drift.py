@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import LIVE, State
-from laas_service.app.ports.compute import Handover
+from laas_service.app.ports.compute import Handover, HostShare, Share
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied
@@ -79,14 +79,16 @@ class Difference:
     @property
     def told(self) -> str:
         """The sentence that is recorded for the fabric and told to others."""
-        named = self.kind is Drift.HOSTS
-        return f"allocation {self.subject}: {self.detail}" if named else self.detail
+        return self._in_words(self.kind.facts.told)
 
     @property
     def finding(self) -> str:
         """The sentence that is logged."""
-        of_fabric = self.kind not in (Drift.HOSTS, Drift.LEFTOVER)
-        return f"fabric {self.fabrics[0]}: {self.detail}" if of_fabric else self.told
+        return self._in_words(self.kind.facts.logged)
+
+    def _in_words(self, template: str) -> str:
+        fabric = listed(self.fabrics)
+        return template.format(subject=self.subject, fabric=fabric, detail=self.detail)
 
 
 # -- Nova ---------------------------------------------------------------------------------
@@ -113,7 +115,9 @@ def difference_of_handovers(recorded: Handover, observed: Handover | None) -> st
         return f"hosts are handed over to project {observed.project_id!r}"
     missing = sorted(set(recorded.hosts) - set(observed.hosts))
     foreign = sorted(set(observed.hosts) - set(recorded.hosts))
-    slots = _difference_of_slots(recorded, observed)
+    if observed.shared != recorded.shared:
+        return f"{observed.kind} are handed over instead of {recorded.kind}"
+    slots = _difference_of_slots(recorded.share, observed.share)
     parts = [
         f"{what}: {', '.join(hosts)}"
         for what, hosts in (
@@ -126,10 +130,9 @@ def difference_of_handovers(recorded: Handover, observed: Handover | None) -> st
     return "; ".join(parts) or None
 
 
-def _difference_of_slots(recorded: Handover, observed: Handover) -> list[str]:
-    """The hosts with other slots than recorded; none if nobody looked."""
-    wanted, found = recorded.slots, observed.slots
-    if wanted is None or found is None:
+def _difference_of_slots(wanted: HostShare, found: HostShare) -> list[str]:
+    """The hosts with other slots than recorded, as far as they were read."""
+    if isinstance(wanted, Share) or isinstance(found, Share):
         return []
     return [
         f"{host} has {found.get(host, 0)} instead of {wanted.get(host, 0)}"

@@ -31,9 +31,6 @@ from laas_service.domain.errors import (
 
 LOG = logging.getLogger(__name__)
 
-CERTAIN = (Drift.KEYS, Drift.MANAGER)
-"""Drift of the switches that is believed at once, because no sweep of OpenSM brings it about."""
-
 
 class DriftControl:
     """Finds drift on the fabrics of one worker, and acts on it.
@@ -209,7 +206,7 @@ class DriftControl:
         """
         try:
             applied = self._routes.applied(fabric.id)
-            certain = at_once or kind_of_loss(applied) in CERTAIN
+            certain = at_once or kind_of_loss(applied).facts.certain
             suspected = certain or fabric.id in self._suspected
             self._suspected.discard(fabric.id)
             if applied.generation == fabric.routes_generation:
