@@ -391,8 +391,7 @@ class Allocations:
             self._store.placement_changes, record, wanted, caller.initiator, limits
         )
         if isinstance(answer, NoFit):
-            memory = self._store.compute_hosts.memory(record.fabric)
-            return naming_withheld(answer, memory, caller.admin)
+            return self._naming_withheld(answer, caller, record)
         self._wake()
         return answer
 
@@ -420,8 +419,7 @@ class Allocations:
         ledger = view.copy()
         answer = wanted.chosen(ledger, record, placed)
         if isinstance(answer, NoFit):
-            memory = self._store.compute_hosts.memory(record.fabric)
-            return naming_withheld(answer, memory, caller.admin)
+            return self._naming_withheld(answer, caller, record)
         fabric = self._store.fabrics.get(record.fabric)
         cost = ledger.features.cost(answer.hosts(fabric.topology))
         change = begun(view, placed, answer)
@@ -453,8 +451,9 @@ class Allocations:
         answer = begin_slot_change(
             self._store.placement_changes, record, wanted, caller.initiator, limits
         )
-        if isinstance(answer, AllocationRecord):
-            self._wake()
+        if isinstance(answer, NoFit):
+            return self._naming_withheld(answer, caller, record)
+        self._wake()
         return answer
 
     def propose_slots(
@@ -476,7 +475,7 @@ class Allocations:
         view, _ = self._store.fabrics.ledger(record.fabric)
         answer = wanted.chosen(view.copy(), record, placed)
         if isinstance(answer, NoFit):
-            return answer
+            return self._naming_withheld(answer, caller, record)
         fabric = self._store.fabrics.get(record.fabric)
         return Proposal(fabric, record.project_id, answer, change=Change.begun(placed, answer))
 
@@ -581,8 +580,7 @@ class Allocations:
         wanted = Replacement(leave, RequestBudget(self._search_budget))
         answer = begin_replacement(self._store.placement_changes, record, wanted, caller.initiator)
         if isinstance(answer, NoFit):
-            memory = self._store.compute_hosts.memory(record.fabric)
-            return naming_withheld(answer, memory, caller.admin)
+            return self._naming_withheld(answer, caller, record)
         self._wake()
         return answer
 
@@ -603,8 +601,7 @@ class Allocations:
         view, _ = self._store.fabrics.ledger(record.fabric)
         answer = wanted.chosen(view.copy(), record, placed) if leave else placed
         if isinstance(answer, NoFit):
-            memory = self._store.compute_hosts.memory(record.fabric)
-            return naming_withheld(answer, memory, caller.admin)
+            return self._naming_withheld(answer, caller, record)
         fabric = self._store.fabrics.get(record.fabric)
         cost = view.features.cost(answer.hosts(fabric.topology))
         change = begun(view, placed, answer)
@@ -787,16 +784,25 @@ class Allocations:
             empty = ledger.ledger(request.parent).unowned()
             possible = self._slots.fits(empty, request.slots, budget)
             cut_off = refusal.cut_off or budget.cut
-            return replace(refusal, fits_when_empty=possible, cut_off=cut_off)
+            answer = replace(refusal, fits_when_empty=possible, cut_off=cut_off)
+            return self._naming_withheld(answer, caller, request)
         policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
         ledger = self._store.fabrics.ledger(request.fabric)[0].ledger(request.parent)
         words = self._store.components.words(request.fabric)
         admin = caller.admin
         answer = explained(refusal, request, policy, ledger, admin, words, effort, server_limit)
-        if request.parent is None:
-            memory = self._store.compute_hosts.memory(request.fabric)
-            answer = naming_withheld(answer, memory, caller.admin)
-        return replace(answer, cut_off=budget.cut or effort.cut)
+        answer = replace(answer, cut_off=budget.cut or effort.cut)
+        return self._naming_withheld(answer, caller, request)
+
+    def _naming_withheld(
+        self, refusal: NoFit, caller: Caller, asked: AllocationRequest | AllocationRecord
+    ) -> NoFit:
+        """The refusal with the withheld hosts of the fabric, or of the parent."""
+        memory = self._store.compute_hosts.memory(asked.fabric)
+        if asked.parent is not None and memory.withheld():
+            parent = self._store.allocations.get(asked.parent)
+            memory = memory.only(host_names(self._store.fabrics.get(asked.fabric), parent.held))
+        return naming_withheld(refusal, memory, caller.admin)
 
     def _places(self, records: Iterable[AllocationRecord]) -> dict[str, Place]:
         """The places of the records that are queued."""

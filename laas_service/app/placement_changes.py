@@ -91,7 +91,7 @@ class Resize:
         answer = resize(view, placed, self.hosts, self.give_back or None, self.budget)
         if isinstance(answer, Allocation):
             return _spread(answer, fabric.topology, constraints) or answer
-        if answer.reason is Refusal.TOO_FEW_HOSTS and view is not ledger:
+        if answer.reason.facts.by_count and view is not ledger:
             detail = f"{answer.detail}, of those that meet its constraints"
             answer = replace(answer, reason=Refusal.CONSTRAINT, detail=detail)
         moved = None
