@@ -2,7 +2,7 @@
 
 """The sentences of the use cases; pure. Each function gives one sentence, or a part of one.
 
-``reasons`` are told in the history of an allocation, ``waits`` are why a step is not over yet,
+``reasons`` are told in the history of an allocation, ``waits`` say why a step is not over yet,
 ``refusals`` are added to the domain's refusals. A kind of drift (``records.Drift``) and a reason
 of a refusal (``domain.allocation.Refusal``) carry their words themselves.
 """

@@ -48,6 +48,7 @@ from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord
+from laas_service.app.wording import reasons, waits
 from laas_service.app.worker.drift_control import DriftControl
 from laas_service.app.worker.fault_observer import FaultObserver
 from laas_service.app.worker.host_observer import USUAL, HostObserver, LookRules
@@ -424,7 +425,7 @@ class Converger:
         if tries < self._park_after:
             self._postpone(record, why)
             return
-        reason = lifecycle.parked_reason(tries, why)
+        reason = reasons.parked_reason(tries, why)
         try:
             self._store.allocations.transition(record, State.ERROR, reason, error=why)
         except ConcurrentUpdate:
@@ -472,7 +473,7 @@ class Converger:
             nova = self._clock() - begun
         by = self._confirmed_by(record)
         limited = self._limits.limit(record)
-        reason = lifecycle.active_reason(
+        reason = reasons.active_reason(
             by,
             scripted=self._compute.scripted,
             claimed=self._compute.claims_slots,
@@ -502,18 +503,18 @@ class Converger:
         """
         if record.change is not None:
             return self._store.placement_changes.turn_back(
-                record, lifecycle.unusable_joining_reason(unusable)
+                record, reasons.unusable_joining_reason(unusable)
             )
         handover = handover_of(self._store.fabrics.get(record.fabric), record)
         self._effect("fence", lambda: self._compute.fence(record.id))
         self._effect("take back", lambda: self._compute.take_back(handover))
         self._limits.forget(record)
-        return self._store.allocations.hand_back(record, lifecycle.unusable_reason(unusable))
+        return self._store.allocations.hand_back(record, reasons.unusable_reason(unusable))
 
     def _requeue(self, record: AllocationRecord) -> AllocationRecord:
         self._hosts.look_after(record.fabric, record.updated_at)
         by = self._confirmed_by(record)
-        reason = lifecycle.requeued_reason(by)
+        reason = reasons.requeued_reason(by)
         return self._store.allocations.requeue(record, reason, confirmed_by=by)
 
     def _take_back(self, record: AllocationRecord) -> AllocationRecord:
@@ -543,7 +544,7 @@ class Converger:
             self._hosts.look_after(record.fabric, emptied)
         self._limits.forget(record)
         by = self._confirmed_by(record)
-        reason = lifecycle.freed_reason(by, scripted=self._compute.scripted, **_kind(record))
+        reason = reasons.freed_reason(by, scripted=self._compute.scripted, **_kind(record))
         spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
         return self._store.allocations.free(record, reason, confirmed_by=by, seconds=spent)
 
@@ -584,7 +585,7 @@ class Converger:
         if not consents and progress != NOTHING_MOVED and self._runs_on_new(record):
             progress = self._at_stage(record, MoveStage.HALT)
         if progress.under_way or progress.stuck:
-            raise HostsBusy(lifecycle.not_stopped(progress.under_way, progress.stuck))
+            raise HostsBusy(waits.not_stopped(progress.under_way, progress.stuck))
 
     def _keep_stopped(self, record: AllocationRecord) -> AllocationRecord | None:
         """Stop servers that were started since they had to stop; the record if that turns it back.
@@ -606,7 +607,7 @@ class Converger:
 
     def _stop_again(self, record: AllocationRecord, stage: MoveStage) -> NoReturn:
         progress = self._at_stage(record, stage)
-        raise HostsBusy(lifecycle.stopped_again(progress.under_way, progress.stuck))
+        raise HostsBusy(waits.stopped_again(progress.under_way, progress.stuck))
 
     def _check_stopped(self, moves: ServerMoves) -> MoveProgress:
         """The servers that run on the hosts that ``moves`` empties; no effect outside."""
@@ -635,7 +636,7 @@ class Converger:
         except Forbidden as error:  # then it could not lock any either
             LOG.warning("servers of allocation %s are not unlocked: %s", record.id, error)
         if found and found[0].stuck:
-            raise Conflict(lifecycle.not_unlocked(found[0].stuck))
+            raise Conflict(waits.not_unlocked(found[0].stuck))
 
     def _open(self, record: AllocationRecord) -> AllocationRecord:
         """Hand over the new hosts beside the old ones."""
@@ -643,7 +644,7 @@ class Converger:
         moves = self._server_moves(record)
         remark = ""
         if moves is not None:
-            remark = lifecycle.servers_go_remark(len(moves.targets), live=moves.live)
+            remark = reasons.servers_go_remark(len(moves.targets), live=moves.live)
         return self._proceed(record, remark)
 
     def _give_back(self, record: AllocationRecord) -> AllocationRecord:
@@ -661,7 +662,7 @@ class Converger:
             if moves is not None:
                 progress = self._move_servers(record, moves)
             if progress.arrived:
-                reason = lifecycle.arrived_reason(progress.arrived)
+                reason = reasons.arrived_reason(progress.arrived)
                 return self._store.allocations.transition(record, record.state, reason)
             self._check_left(record, progress)
         if ended:
@@ -669,7 +670,7 @@ class Converger:
         if parted:
             progress = self._at_stage(record, MoveStage.START)
             if progress.under_way or progress.stuck:
-                raise Conflict(lifecycle.not_started(progress.under_way, progress.stuck))
+                raise Conflict(waits.not_started(progress.under_way, progress.stuck))
         return self._proceed(record)
 
     @contextmanager
@@ -685,7 +686,7 @@ class Converger:
             begun = record.moves_at
             if begun is None or self._now() < begun + self._move_window:
                 raise
-            reason = lifecycle.window_over_reason(str(error))
+            reason = reasons.window_over_reason(str(error))
             ended.append(self._store.placement_changes.turn_back(record, reason))
 
     def _settle_slots(self, record: AllocationRecord) -> AllocationRecord:
@@ -708,15 +709,15 @@ class Converger:
             self._effect("settle slots", lambda: found.append(self._compute.settle_slots(alone)))
         progress = found[0]
         if progress.arrived:
-            reason = lifecycle.arrived_reason(progress.arrived)
+            reason = reasons.arrived_reason(progress.arrived)
             return self._store.allocations.transition(record, record.state, reason)
         if progress.under_way or progress.stuck:
-            raise HostsBusy(lifecycle.not_settled(progress.under_way, progress.stuck))
+            raise HostsBusy(waits.not_settled(progress.under_way, progress.stuck))
         limited = self._limits.limit(record)
         if limited is None:
             self._limits.forget(record)
         by = self._confirmed_by(record)
-        reason = lifecycle.settled_reason(lifecycle.check_changing(record))
+        reason = reasons.settled_reason(lifecycle.check_changing(record))
         settled = self._store.placement_changes.proceed(record, reason, confirmed_by=by)
         return self._limits.note(settled, limited)
 
@@ -784,7 +785,7 @@ class Converger:
         """Raises: HostsBusy, if a server is on a host that the allocation leaves."""
         busy = self._busy(record)
         if busy or progress.under_way or progress.stuck:
-            raise HostsBusy(lifecycle.not_left(busy, progress.under_way, progress.stuck))
+            raise HostsBusy(waits.not_left(busy, progress.under_way, progress.stuck))
 
     def _proceed(self, record: AllocationRecord, remark: str = "") -> AllocationRecord:
         """End the present step; ``remark`` is added to what is told."""
@@ -794,7 +795,7 @@ class Converger:
             self._check_left(record)
         topology = self._store.fabrics.get(record.fabric).topology
         by = self._confirmed_by(record)
-        told = change.done(topology, by, scripted=self._compute.scripted)
+        told = reasons.step_reason(change, topology, by, scripted=self._compute.scripted)
         return self._store.placement_changes.proceed(record, told + remark, confirmed_by=by)
 
 

@@ -18,6 +18,7 @@ from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute, Handover, Observed
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
+from laas_service.app.wording import reasons
 from laas_service.app.worker import drift
 from laas_service.app.worker.drift import Difference, Fence, HandOver, Pool, Publish, TakeBack
 from laas_service.app.worker.route_publisher import ActingFor, Effect, RoutePublisher
@@ -333,7 +334,7 @@ class DriftControl:
         return True
 
     def _record_repair(self, record: AllocationRecord, detail: str) -> None:
-        reason = lifecycle.hosts_repaired_reason(detail)
+        reason = reasons.hosts_repaired_reason(detail)
         self._store.allocations.transition(record, record.state, reason)
 
     # -- what is checked ---------------------------------------------------------------------

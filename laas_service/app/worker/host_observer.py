@@ -14,6 +14,7 @@ from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute, ComputeHost, Occupant
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
+from laas_service.app.wording import reasons
 from laas_service.app.worker.drift import managed
 from laas_service.app.worker.route_publisher import ActingFor, Effect
 from laas_service.domain.compute_hosts import HostMemory, HostRules, HostView, judge
@@ -190,7 +191,7 @@ class HostObserver:
         if record is None or record.state not in HANDED_OVER:
             return
         with self._acting_for(record.initiator):
-            reason = lifecycle.strangers_reason(group.servers_text, closed=self._repair)
+            reason = reasons.strangers_reason(group.servers_text, closed=self._repair)
             try:
                 self._store.allocations.transition(record, record.state, reason, error=record.error)
             except ConcurrentUpdate:

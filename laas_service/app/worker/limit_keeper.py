@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from laas_service.app import lifecycle
 from laas_service.app.handovers import handover_of, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER
 from laas_service.app.ports.allocations import every_allocation
@@ -18,6 +17,7 @@ from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.limits import Limited, SendingLimits
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
+from laas_service.app.wording import reasons
 from laas_service.app.worker.route_publisher import Effect
 from laas_service.domain.allocation import SlotDemand
 from laas_service.domain.errors import ConcurrentUpdate, LaasError, LeaseLost
@@ -113,7 +113,7 @@ class LimitKeeper:
         self._told[record.id] = text
         if record.limited_by == by or record.state not in HANDED_OVER:
             return record
-        return self._store.allocations.note_limits(record, by, lifecycle.limited_reason(by))
+        return self._store.allocations.note_limits(record, by, reasons.limited_reason(by))
 
     def forget(self, record: AllocationRecord) -> None:
         """Take back the limits of an allocation that is released. Raises: LaasError."""
