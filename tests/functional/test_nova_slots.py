@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from laas_service.adapters.placement_slots import class_of
+from laas_service.adapters.nova.placement_slots import class_of
 from laas_service.app.ports.compute import Handover, MoveProgress, Occupant, SlotMoves
 from laas_service.domain.errors import Conflict, HostsBusy, Unavailable
 from tests.functional.test_nova_adapter import ALL, BLUE, GREEN, RED, connect
