@@ -102,9 +102,10 @@ class NodeCare:
         """Let free nodes run the cleaning steps that they owe."""
         for host in sorted(hosts):
             seen = hypervisors[host].bare
-            if self._nodes and seen and self._nodes.owes(seen):
-                node = self._nodes.node(seen.uuid)
-                self._nodes.settle(host, node) if node else None
+            if not (self._nodes and seen and self._nodes.owes(seen)):
+                continue
+            if node := self._nodes.node(seen.uuid):
+                self._nodes.settle(host, node)
 
     def end_leases(self, hosts: Collection[str], hypervisors: Mapping[str, Hypervisor]) -> None:
         """Take nodes without an instance from lessees that are not their owners, if so set."""
