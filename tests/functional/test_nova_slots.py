@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from laas_service.adapters.placement_slots import class_of
+from laas_service.adapters.nova import NovaCompute
+from laas_service.adapters.nova.checks import Checks
+from laas_service.adapters.nova.placement_slots import class_of
 from laas_service.app.ports.compute import Handover, MoveProgress, Occupant, Share, SlotMoves
 from laas_service.domain.errors import Conflict, HostsBusy, Unavailable
 from tests.functional.test_nova_adapter import ALL, BLUE, GREEN, RED, connect
-from tests.nova_standin import Cloud, Fault, Server
+from tests.nova_standin import Cloud, Fault, Handler, Server
 
 A1 = Handover("a1", RED, ("n1", "n2"), {"n1": 2, "n2": 1})
 B1 = Handover("b1", BLUE, ("n1", "n3"), {"n1": 1, "n3": 3})
@@ -190,3 +192,46 @@ def test_slots_edited_by_hand_are_seen_and_set_again(compute, cloud):
     assert compute.handed_over()["a1"].share == {"n2": 1}
     compute.hand_over(A1)
     assert free(cloud, RED_SLOT) == A1.share
+
+
+CHANGES = {
+    *("close", "fence", "hand_over", "move_servers", "pool", "settle_slots", "stop", "take_back"),
+}
+QUESTIONS = {
+    "handed_over": lambda compute: compute.handed_over(),
+    "load": lambda compute: compute.load(ALL),
+    "look": lambda compute: compute.look(ALL),
+    "nearest": lambda compute: compute.nearest(["N1.example.org"]),
+    "observed": lambda compute: compute.observed(),
+    "occupants": lambda compute: compute.occupants(ALL),
+    "server_limit": lambda compute: compute.server_limit(RED),
+    "slot_holders": lambda compute: compute.slot_holders(A1),
+    "candidates": lambda compute: compute.checks.candidates(),
+    "forged_rebuilds": lambda compute: compute.checks.forged_rebuilds(),
+    "unmoved_servers": lambda compute: compute.checks.unmoved_servers(),
+    "unread_memberships": lambda compute: compute.checks.unread_memberships(),
+}
+
+
+def test_questions_change_nothing(compute, cloud, monkeypatch):
+    """Whatever is not a change in the list above is asked, where much is to be mended."""
+    methods = {name for name in [*vars(NovaCompute), *vars(Checks)] if not name.startswith("_")}
+    assert QUESTIONS.keys() == methods - CHANGES - {"claims_slots", "comparison", "scripted"}
+    for handover in (A1, B1, OWNED):
+        compute.hand_over(handover)
+    cloud.boot("n1", RED, RED_SLOT)
+    cloud.boot("n4", BLUE)
+    cloud.set_metadata(cloud.named("laas-pool").id, {"filter_tenant_id": BLUE})
+    cloud.set_metadata(cloud.named("laas-c1").id, {"filter_tenant_id_2": BLUE})
+    cloud.remove_host(cloud.named("laas-a1").id, "n2")
+    cloud.mirror[cloud.providers["n3"]].clear()
+    written = []
+    for method in ("DELETE", "PATCH", "POST", "PUT"):
+        told = lambda handler, method=method: written.append((method, handler.path))  # noqa: E731
+        monkeypatch.setattr(Handler, f"do_{method}", told, raising=False)
+    for ask in QUESTIONS.values():
+        ask(compute)
+    with compute.comparison():
+        for ask in QUESTIONS.values():
+            ask(compute)
+    assert written == []

@@ -461,7 +461,7 @@ def test_what_the_upgrade_check_asks(nova, compute):
     problems, well = compute.nodes.findings(["n1", "n2", "h1"])
     assert problems == []
     assert well.startswith("Ironic shows 4 nodes, of which 2 are hosts of fabrics")
-    assert compute.unread_memberships() is None
+    assert compute.checks.unread_memberships() is None
 
 
 def test_without_a_login_for_ironic_the_hosts_are_unknown(nova):
