@@ -470,7 +470,11 @@ class OpenSmDriver:
         if not observation.current:
             reading = opensm.keys(self._home / current.name, "--master-only")
             observation = _with_running(observation, reading)
-            return replace(observation, foreign_master=opensm.foreign_master(reading))
+            return replace(
+                observation,
+                foreign_master=opensm.foreign_master(reading),
+                difference=reading.several_lids or observation.difference,
+            )
         if current.partitions is None or not current.cables:
             return observation
         if self._keys is None:

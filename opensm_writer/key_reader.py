@@ -45,11 +45,12 @@ def read(port: SmpPort, directory: Path, *, master_only: bool = False) -> KeyRea
 
 
 class _OwnPort(NamedTuple):
-    """The port of this machine: its GUID and number, and the LID of the master that it knows."""
+    """The port of this machine: GUID, number, the LID of the master that it knows, and LMC."""
 
     guid: int
     number: int
     master: int
+    lmc: int
 
     @classmethod
     def read(cls, port: SmpPort) -> Self:
@@ -60,7 +61,8 @@ class _OwnPort(NamedTuple):
             raise Unavailable("the port of this machine does not answer")
         port_info, node_info = own[first[0]], own[first[1]]
         guid = int.from_bytes(node_info[20:28], "big")
-        return cls(guid, port_info[28], int.from_bytes(port_info[18:20], "big"))
+        master = int.from_bytes(port_info[18:20], "big")
+        return cls(guid, port_info[28], master, port_info[34] & 7)
 
 
 def ask_directly(port: SmpPort, directory: Path, lids: Collection[int]) -> None:
@@ -130,7 +132,7 @@ class _Reader:
         manager = self._manager(own.master)
         nodes = self._switches | {adapter.guid for adapter in self._behind.values()}
         _direct(self._port, own, self._lids, self._cables, nodes)
-        return KeyReading(own.guid, manager, {p.port: p for p in self._ports()})
+        return KeyReading(own.guid, manager, {p.port: p for p in self._ports()}, own.lmc)
 
     def _manager(self, lid: int) -> Manager | None:
         """The master that the port of this machine knows; None if it does not answer."""

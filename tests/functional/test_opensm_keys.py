@@ -43,7 +43,7 @@ from opensm_writer.local import LocalSubnetManager
 from opensm_writer.site import SiteSettings
 from tests import demo
 from tests.fakes import FakeCompute
-from tests.functional.test_opensm import Site, site, top_guid
+from tests.functional.test_opensm import SWEEP_ON_SIGNAL, Site, site, top_guid
 from tests.marks import needs_ibsim
 from tests.partitions import tenant
 from tests.waiting import eventually
@@ -594,3 +594,11 @@ def test_a_rogue_manager_is_told_and_its_work_is_undone(key, polling, minute):
             f"told after {told:.1f} s, by name {named:.1f} s, undone {again:.1f} s after its end"
         )
         print(f"SM key {key}, polling {polling} ms: {seconds}; meanwhile {sorted(map(hex, lost))}")
+
+
+def test_an_lmc_above_0_is_named():
+    with small_site() as here:
+        here.start = (*SWEEP_ON_SIGNAL, "-l", "1")
+        here.manager = LocalSubnetManager(here.sim.directory / "files", here.opensm, patience=60)
+        with pytest.raises(AssertionError, match=r"OpenSM runs with lmc 1.*set lmc 0"):
+            here.boot([])
