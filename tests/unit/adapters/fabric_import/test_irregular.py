@@ -148,6 +148,7 @@ def test_the_irregular_fabrics_have_what_real_ones_have():
         "directors above all columns",
         "planes joined by spines",
         "spines above two columns",
+        "ports above the count",
     }
     families = Counter(case.name.partition("-")[0] for case in cases)
     assert families.keys() == {family.__name__ for family in FAMILIES}
