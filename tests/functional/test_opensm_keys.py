@@ -40,6 +40,7 @@ from laas_service.messages import Applied, Condition, Master, Running
 from opensm_writer import blocks, directed, keys, parse, render
 from opensm_writer.blocks import Block
 from opensm_writer.local import LocalSubnetManager
+from opensm_writer.render import Settings
 from opensm_writer.site import SiteSettings
 from tests import demo
 from tests.fakes import FakeCompute
@@ -486,7 +487,9 @@ def test_a_broadcast_group_is_seen_by_the_members_of_its_partition_alone():
         assert groups(alice[0]) == []  # multicast is off
     with small_site() as here:
         files = here.sim.directory / "files"
-        here.manager = LocalSubnetManager(files, here.opensm, multicast=True, patience=300)
+        here.manager = LocalSubnetManager(
+            Settings(str(files), multicast=True), here.opensm, patience=300
+        )
         here.boot([ALICE, BOB])
         assert groups(alice[0]) == groups(alice[-1]) == [f"{KEY_OF_ALICE:#x}"]
         assert groups(bob[0]) == [f"{KEY_OF_BOB:#x}"]
