@@ -118,8 +118,8 @@ def _direct(
 
 def _explore(
     port: SmpPort, own: _OwnPort, lids: dict[int, int], cables: Collection[CableEnds]
-) -> None:
-    """Have ``port`` ask every node by a directed route over switches that answer.
+) -> set[int]:
+    """Have ``port`` ask every node by a directed route over switches that answer; their LIDs.
 
     Asks each switch over a neighbour that has answered, at most ``smp.GIVE_UP`` neighbours. So a
     dead switch costs the time of a few packets, however many tables lead over it.
@@ -131,9 +131,10 @@ def _explore(
             onward[second.guid].append((second.port, first))
     start = next((at for at, end in cables if end == PortRef(own.guid, ADAPTER_PORT)), None)
     if start is None:
-        return
+        return set()
     routes, tries = {start.guid: bytes([0, own.number])}, Counter[int]()
     port.ask_by(lids[start.guid], routes[start.guid])
+    adapters = set[int]()
     reached, tried = [start.guid], set[tuple[int, int]]()  # switches; a switch and its port
     while reached:
         wanted: dict[int, bytes] = {}
@@ -142,6 +143,7 @@ def _explore(
                 route = routes[guid] + bytes([out])
                 if end.port == ADAPTER_PORT:
                     port.ask_by(lids[end.guid], route)
+                    adapters.add(lids[end.guid])
                 elif end.guid in routes or end.guid in wanted or (guid, out) in tried:
                     continue
                 elif tries[end.guid] < smp.GIVE_UP:
@@ -156,6 +158,7 @@ def _explore(
         silent = wanted.keys() - answered
         again = {guid for guid in reached if any(end.guid in silent for _, end in onward[guid])}
         reached = [*answered, *again] if wanted else []
+    return adapters | {lids[guid] for guid in routes}
 
 
 class _Reader:
@@ -192,8 +195,9 @@ class _Reader:
         if self._explored or not self._port.silent:
             return answers
         self._explored = True
-        _explore(self._port, own, self._lids, self._cables)
-        return answers | dict(self._port.all_answers(q for q in asked if q not in answers))
+        lids = _explore(self._port, own, self._lids, self._cables)
+        left = [query for query in asked if query not in answers and query.lid in lids]
+        return answers | dict(self._port.all_answers(left))
 
     def _manager(self, lid: int) -> Manager | None:
         """The master that the port of this machine knows; None if it does not answer."""
