@@ -161,7 +161,7 @@ class OpenSmDriver:
     def _pins(self) -> bool:
         """Whether the LIDs of ports can be read, and a restarted OpenSM would give the same."""
         opensm = self._opensm
-        return opensm is not None and bool(opensm.links_command and opensm.cache_directory)
+        return opensm is not None and bool(opensm.links_command and opensm.cache)
 
     def _wrong_lids(self, pinned: Mapping[int, int], cables: tuple[CableEnds, ...]) -> str | None:
         """Why tables without port GUIDs may not be loaded, by the LIDs of the ports now."""
