@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 XGFT = "3;18,18,36;1,18,18"
 ALLOCATIONS, MEAN = 383, 6.0
@@ -29,36 +30,24 @@ SETTLING = 30.0
 PATIENCE = 120.0
 
 
-class Service(Protocol):
-    """A service of one process, as ``tests.bench.roads`` makes it."""
-
-    directory: Path
-
-    @property
-    def parts(self) -> Any: ...
-
-    def call(self, method: str, path: str, body: object = None) -> Any: ...
-
-    def round(self) -> None: ...
-
-
-def measure(service: Service, minutes: float) -> str:
-    """Fill the fabric, then watch a process of its own. Raises: SystemExit."""
-    _fill(service)
+def measure(directory: Path, minutes: float) -> str:
+    """Fill the fabric of a service without a worker, and watch it. Raises: SystemExit."""
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    config = service.directory / "idle.conf"
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    config = directory / "idle.conf"
     config.write_text(
-        f"[DEFAULT]\nstate_dir = {service.directory}\n"
-        f"[database]\nconnection = sqlite:///{service.directory}/laas.sqlite\n"
-        f"[sharing]\naccess = together\n[worker]\npoll_interval = 0.2\n[api]\nbind_port = {port}\n"
+        f"[DEFAULT]\nstate_dir = {directory}\n"
+        f"[database]\nconnection = sqlite:///{directory}/laas.sqlite\n"
+        "[sharing]\naccess = together\n"
+        f"[worker]\npoll_interval = 0.2\n[api]\nbind_port = {url.rpartition(':')[2]}\n"
     )
     run = "import sys; from laas_service.cmd.api import main; sys.exit(main())"
     words = [sys.executable, "-c", run, "--all-in-one", "--config-file", str(config)]
-    with (service.directory / "log").open("wb") as log:
+    with (directory / "log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
     try:
-        _await(process, f"http://127.0.0.1:{port}/healthcheck")
+        _await(process, f"{url}/healthcheck")
+        _fill(url)
         time.sleep(SETTLING)
         began, spent = time.monotonic(), _seconds(process.pid)
         time.sleep(60 * minutes)
@@ -73,19 +62,24 @@ def measure(service: Service, minutes: float) -> str:
     )
 
 
-def _fill(service: Service) -> None:
-    rng = Random(1)
+def _fill(url: str) -> None:
+    """Request all allocations, and wait until the service has made them active."""
+    rng, path = Random(1), f"{url}/v1/allocations"
     for number in range(ALLOCATIONS):
-        hosts = 1 + int(rng.expovariate(1 / MEAN))
-        service.call("POST", "allocations", {"name": f"tenant {number}", "hosts": hosts})
-    waiting, until = ALLOCATIONS, time.monotonic() + 10 * PATIENCE
-    while waiting and time.monotonic() < until:
-        service.round()
-        found = service.call("GET", "allocations?state=allocating&limit=1")["allocations"]
-        waiting = len(found)
-    if waiting:
-        raise SystemExit("not all allocations become active")
-    service.parts.fabric_leases.leave()
+        body = {"name": f"tenant {number}", "hosts": 1 + int(rng.expovariate(1 / MEAN))}
+        _call(path, json.dumps(body).encode())
+    until = time.monotonic() + 10 * PATIENCE
+    while time.monotonic() < until:
+        if not _call(f"{path}?state=allocating&limit=1")["allocations"]:
+            return
+        time.sleep(1)
+    raise SystemExit("not all allocations become active")
+
+
+def _call(url: str, body: bytes | None = None) -> Any:
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        return json.load(answer)
 
 
 def _await(process: subprocess.Popen[bytes], url: str) -> None:

@@ -475,8 +475,8 @@ def main() -> None:
     print(f"SQLite, {os.cpu_count()} cores, load {load:.1f}:\n")
     if options.idle:
         with TemporaryDirectory(prefix="laas-idle-") as name:
-            service = Service(Path(name), idling.XGFT)
-            print(idling.measure(service, options.minutes))
+            Service(Path(name), idling.XGFT).parts.fabric_leases.leave()
+            print(idling.measure(Path(name), options.minutes))
         return
     observer = Observer()
     found = [(road, *measure(road, options.times, observer)) for road in ROADS]
