@@ -27,7 +27,7 @@ ALLOCATIONS, MEAN = 383, 6.0
 SETTLING = 30.0
 """Seconds until the first comparison of everything is over."""
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 def measure(directory: Path, minutes: float) -> str:
@@ -46,7 +46,7 @@ def measure(directory: Path, minutes: float) -> str:
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
     try:
-        _await(process, f"{url}/healthcheck")
+        _await(process, f"{url}/healthcheck", directory / "log")
         _fill(url)
         time.sleep(SETTLING)
         began, spent = time.monotonic(), _seconds(process.pid)
@@ -82,7 +82,7 @@ def _call(url: str, body: bytes | None = None) -> Any:
         return json.load(answer)
 
 
-def _await(process: subprocess.Popen[bytes], url: str) -> None:
+def _await(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and process.poll() is None:
         try:
@@ -90,7 +90,7 @@ def _await(process: subprocess.Popen[bytes], url: str) -> None:
                 return
         except (OSError, urllib.error.URLError):
             time.sleep(0.1)
-    raise SystemExit("laas-api does not answer")
+    raise SystemExit(f"laas-api does not answer:\n{log.read_text()[-3000:]}")
 
 
 def _seconds(pid: int) -> float:
