@@ -40,20 +40,22 @@ Figures:
 
 *Assumptions.*
 
-A1. The database is atomic and durable. A lock on a fabric's row lasts until its transaction ends.
-A2. Each transaction that changes a fabric's ledger locks its row and advances its generation.
-A3. The database ends a lock of a session with the session, and serves waiting sessions in order.
-A4. A decision with priority ends within 30 s, with those that wait for priority before it. A search
-uses up its budget in about two seconds (``[api] search_budget``).
+* A1. The database is atomic and durable. A lock on a fabric's row lasts until its transaction ends.
+  Of two transactions that change the row on two nodes of Galera, only one commits.
+* A2. Each transaction that changes a fabric's ledger locks its row and advances its generation.
+* A3. The database ends a session's lock with the session, and serves waiting sessions in order.
+* A4. A decision with priority, and those before it that wait for priority, together end within
+  30 s. A search uses up its budget in about two seconds (``[api] search_budget``).
 
 *Nothing is claimed twice.* Invariant: a commit adds only claims that were free at the generation
-before it. The decider claims on a copy of the ledger at g, and ``Ledger.claim`` refuses what has an
-owner. In a group, each member claims on the draft that the previous one left. The transaction locks
-the row and finds g there, so by A1 and A2 no ledger changed since. The claims are therefore free
-when they are written. The database checks this again: primary keys refuse a second owner of a host
-or link, and a CHECK refuses more slots than a host has. If A2 was broken, the decider reads the
-ledger again from the tables, once, and then raises ``DoubleClaim``. Two requests with one
-idempotency key meet at a primary key, and the second one gets the answer of the first.
+before it. The decider claims on a copy of the ledger at generation g, and ``Ledger.claim`` refuses
+what has an owner. In a group, each member claims on the draft that the previous one left. The
+transaction locks the row and finds g there, so by A1 and A2 the ledger has not changed. The claims
+are therefore free when they are written. The database checks this again: primary keys refuse a
+second owner of a host or link, and a CHECK refuses more slots than a host has. If A2 was broken,
+the decider reads the ledger again from the tables, once, and then raises ``DoubleClaim``. Two
+requests with one idempotency key meet at a primary key, and the second one gets the answer of the
+first.
 
 *Answers come in order.* The row's lock makes all commits of a fabric one sequence, which the
 generations number. Each answer is that of deciding alone at its generation. A decision reads the
@@ -65,12 +67,12 @@ loses this place: later decisions may commit first, until it takes priority.
 
 *No request starves.* A decision with priority holds a lock that newcomers look for under the row's
 lock; they roll back if it is held. One newcomer at most looked before and has not committed yet. On
-PostgreSQL there is none, because newcomers share the lock until they end. So by A4 a decision loses
+PostgreSQL there is none, because newcomers share the lock until they end. By A4, a decision loses
 three races, and perhaps one more, to other claims. So it searches at most five times. A component
 that it chose may fail meanwhile, which costs one search for each failure. Other changes cost no
-search, only a short transaction each. Decisions that lost three races take priority in the order
-in which their processes asked (A3). A record that moves on, or a transaction that Galera rolls
-back, counts as a lost race. After ``DECISIONS`` or ``ATTEMPTS`` such events the caller gets
+search, only a short transaction each. Decisions that lost three races take priority in the order in
+which their processes asked (A3). A record that moves on, or a transaction that Galera rolls back,
+counts as a lost race. After ``DECISIONS`` or ``ATTEMPTS`` such events the caller gets
 ``ConcurrentUpdate``.
 
 *No wait lasts for ever.* Waits for threads, processes and priority have the limits above, and
