@@ -542,7 +542,7 @@ class Parts:
             return None
         return Notifier(
             SqlOutbox(self._engine),
-            messaging.publisher(self._conf),
+            messaging.publisher(self._conf).publish,
             clock=self.clock,
             interval=WorkerOptions.of(self._conf).poll_interval,
         )

@@ -230,7 +230,7 @@ class _Endpoint:
 
 
 class Publisher:
-    """``app.ports.outbox.Publisher`` with oslo.messaging's notification drivers."""
+    """Sends notifications with oslo.messaging's notification drivers."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = _RecordingTransport(transport)
@@ -239,6 +239,7 @@ class Publisher:
         )
 
     def publish(self, notification: messages.Notification) -> None:
+        """See ``app.ports.outbox.Publish``."""
         self._transport.failure = None
         send = getattr(self._notifier, notifications.priority(notification))
         send({}, notification.event_type, messages.document(notification))

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
+from laas_service.adapters.db.concurrency.arrival_order import ProcessOrder, ThreadOrder
+from laas_service.adapters.db.concurrency.decider import LOSSES
+from laas_service.adapters.db.concurrency.priority_locks import PriorityLocks
 from laas_service.adapters.db.engine import connect
-from laas_service.adapters.db.optimistic import LOSSES
-from laas_service.adapters.db.process_order import ProcessOrder
 from laas_service.adapters.db.store import SqlStore
-from laas_service.adapters.db.thread_order import ThreadOrder
-from laas_service.adapters.db.turns import Turns
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, HostState, Limits, LinkState, Move, Wait
 from laas_service.app.requests import AllocationRequest
@@ -101,7 +100,7 @@ def test_a_slow_search_does_not_delay_other_admissions(rivals, number):
 def test_threads_of_one_process_lose_no_races_against_each_other(rivals):
     store = rivals[0]
     steps: list[str] = []
-    store._optimist.threads = ThreadOrder(patience=600)
+    store._decider.threads = ThreadOrder(patience=600)
     store._transactions.at = steps.append
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(partial(ask, store), map(str, range(32))))
@@ -117,7 +116,7 @@ def test_threads_of_one_process_lose_no_races_against_each_other(rivals):
 def together(rivals):
     """Ask for several allocations that wait for the same slow one; returns what they get."""
     store = rivals[0]
-    store._optimist.threads = ThreadOrder(patience=600)
+    store._decider.threads = ThreadOrder(patience=600)
 
     def asked(*requests) -> list[Any]:
         """``requests`` are pairs of a request and what proposes its placement."""
@@ -316,7 +315,7 @@ def test_a_slow_process_is_waited_for_no_longer_than_patience(rivals):
 def test_processes_go_on_without_an_order(rivals):
     """The connections of the order end with the server's patience; nothing is lost but order."""
     store = rivals[0]
-    order = store._optimist.processes
+    order = store._decider.processes
     order.lost("f")
     with order.after_previous("f"):
         pass
@@ -364,9 +363,9 @@ def test_a_slow_search_is_decided_before_a_stream_of_newcomers(rivals, database,
     gave_way_before = 0
 
     def at(step: str) -> None:
-        """Note how often newcomers had given way before this store takes its turn."""
+        """Note how often newcomers had given way before this store takes priority."""
         nonlocal gave_way_before
-        if len(calls) <= LOSSES:  # afterwards whoever gave way waits until the turn is over
+        if len(calls) <= LOSSES:  # afterwards those that give way wait for it
             gave_way_before = gave_way.value
 
     def slow(ledger: Ledger) -> Allocation | NoFit:
@@ -459,9 +458,9 @@ def test_what_was_found_is_searched_anew_when_it_is_no_longer_free(rivals, kind)
 
 
 def test_what_was_found_is_searched_anew_after_another_claim(rivals):
-    """Another request overruns the turn and claims hosts elsewhere."""
+    """Another request overruns the priority and claims hosts elsewhere."""
     store, other = rivals
-    other._optimist.turns = Turns(other._engine, patience=0)
+    other._decider.priority = PriorityLocks(other._engine, patience=0)
     calls: list[int] = []
 
     def search(ledger: Ledger) -> Allocation:
@@ -494,39 +493,39 @@ def test_a_key_that_was_answered_meanwhile_is_answered_first(rivals, queued):
     assert len(calls) == 1
 
 
-# -- turns ------------------------------------------------------------------------
+# -- priority ---------------------------------------------------------------------
 
 
-def test_a_turn_is_one_request_s_and_ends(rivals):
-    first, second = (Turns(store._engine, patience=600) for store in rivals)
+def test_one_decision_has_priority_until_it_ends(rivals):
+    first, second = (PriorityLocks(store._engine, patience=600) for store in rivals)
     order, taken, asked = [], threading.Event(), threading.Event()
 
     def holder() -> None:
-        with first.taken("f"):
+        with first.held("f"):
             taken.set()
             assert asked.wait(timeout=600)
-            assert not Turns(first._engine, patience=0).wait("f")
-            assert Turns(first._engine, patience=0).wait("g")
+            assert not PriorityLocks(first._engine, patience=0).wait_until_free("f")
+            assert PriorityLocks(first._engine, patience=0).wait_until_free("g")
             order.append("first")
 
     def applicant() -> None:
         assert taken.wait(timeout=600)
         asked.set()
-        with second.taken("f"):
+        with second.held("f"):
             order.append("second")
 
     with ThreadPoolExecutor(2) as threads:
         for done in [threads.submit(holder), threads.submit(applicant)]:
             done.result(timeout=600)
     assert order == ["first", "second"]
-    assert first.wait("f")
-    assert second.wait("f")
+    assert first.wait_until_free("f")
+    assert second.wait_until_free("f")
 
 
-def test_a_turn_whose_holder_is_stuck_is_overrun(rivals):
+def test_a_stuck_holder_of_priority_is_overrun(rivals):
     store, other = rivals
-    other._optimist.turns = Turns(other._engine, patience=0.1)
-    with store._optimist.turns.taken("f"):
+    other._decider.priority = PriorityLocks(other._engine, patience=0.1)
+    with store._decider.priority.held("f"):
         assert ask(other, "newcomer").id == "newcomer"
-        with other._optimist.turns.taken("f"):
+        with other._decider.priority.held("f"):
             assert ask(other, "starved").id == "starved"

@@ -30,7 +30,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
 
 from laas_service import wiring
-from laas_service.adapters.db import leases, ledger_cache, transactions, turns
+from laas_service.adapters.db import leases, ledger_cache, transactions
+from laas_service.adapters.db.concurrency.priority_locks import PriorityLocks
 from laas_service.adapters.db.types import Clock
 from laas_service.domain.errors import LeaseLost
 
@@ -137,13 +138,13 @@ class _AnyGeneration(int):
 
 def _without_generations() -> None:
     """Commit whatever generation the search was made on."""
-    true = turns.Turns.locked_generation
+    true = PriorityLocks.locked_generation
 
-    def locked(self: turns.Turns, session: Session, fabric: str) -> tuple[Any, Any, bool]:
+    def locked(self: PriorityLocks, session: Session, fabric: str) -> tuple[Any, Any, bool]:
         _, _, taken = true(self, session, fabric)
         return _AnyGeneration(), _AnyGeneration(), taken
 
-    turns.Turns.locked_generation = locked  # type: ignore[assignment, method-assign]
+    PriorityLocks.locked_generation = locked  # type: ignore[assignment, method-assign]
 
 
 def _without_digest() -> None:

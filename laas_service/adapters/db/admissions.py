@@ -2,7 +2,7 @@
 
 """Admission of new and queued requests: what is checked, and what an admission writes.
 
-``optimistic`` says how a search and its commit belong together.
+``concurrency`` says how a search and its commit belong together.
 """
 
 import time
@@ -15,10 +15,11 @@ from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import claims, models, partition_keys, quotas, slot_claims
+from laas_service.adapters.db.concurrency.decider import Decider
+from laas_service.adapters.db.concurrency.decision import Decision, Settled, Written
+from laas_service.adapters.db.concurrency.group_commit import GroupCommit
 from laas_service.adapters.db.engine import insert_rows, inserting_together
-from laas_service.adapters.db.group_commit import GroupCommit
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
-from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
 from laas_service.adapters.db.transactions import Transactions, read_enclosing, read_record
 from laas_service.adapters.documents import (
     allocation_document,
@@ -60,11 +61,11 @@ LONG = 0.1
 class Admissions:
     """Admission of new and queued requests."""
 
-    def __init__(self, transactions: Transactions, optimist: Optimist) -> None:
+    def __init__(self, transactions: Transactions, decider: Decider) -> None:
         self.transactions = transactions
-        self.optimist = optimist
-        self._ledgers = optimist.ledgers
-        self.group = GroupCommit(optimist, self._joined)
+        self.decider = decider
+        self._ledgers = decider.ledgers
+        self.group = GroupCommit(decider, self._joined)
 
     def answered(
         self,
@@ -97,7 +98,7 @@ class Admissions:
             self.transactions, new.fabric, repr(new.id), new, propose, self._ledgers
         )
         if new.slots is not None:  # it has to see the rows of those before it
-            alone: AllocationRecord | NoFit = self.optimist.decide(request)
+            alone: AllocationRecord | NoFit = self.decider.decide(request)
             return alone
         return self.group.decide(request)
 
@@ -108,7 +109,7 @@ class Admissions:
     def admit_waiting(
         self, fabric_id: str, choose: Callable[[Ledger], Sequence[Allocation]]
     ) -> list[AllocationRecord]:
-        return self.optimist.decide(
+        return self.decider.decide(
             _QueuedRequests(self.transactions, fabric_id, "queued requests", choose, self._ledgers)
         )
 

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import claims, partition_keys, quotas, recorded_faults, slot_claims
+from laas_service.adapters.db.concurrency.decider import Decider
+from laas_service.adapters.db.concurrency.decision import Decision, Settled, Written
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
-from laas_service.adapters.db.optimistic import Decision, Optimist, Settled, Written
 from laas_service.adapters.db.transactions import (
     STEP_DONE,
     Transactions,
@@ -51,7 +52,7 @@ class PlacementChanges:
 
     transactions: Transactions
     ledgers: LedgerCache
-    optimist: Optimist
+    decider: Decider
 
     def move(
         self,
@@ -66,7 +67,7 @@ class PlacementChanges:
             self.transactions, record.fabric, repr(record.id), record, choose, by, limits
         )
         beginning.ledgers = self.ledgers
-        return self.optimist.decide(beginning)
+        return self.decider.decide(beginning)
 
     def proceed(
         self,

@@ -14,17 +14,17 @@ from laas_service.adapters.db.admissions import Admissions
 from laas_service.adapters.db.allocations import Allocations
 from laas_service.adapters.db.components import Components
 from laas_service.adapters.db.compute_hosts import ComputeHosts
+from laas_service.adapters.db.concurrency.arrival_order import ProcessOrder, ThreadOrder
+from laas_service.adapters.db.concurrency.decider import Decider
+from laas_service.adapters.db.concurrency.priority_locks import PriorityLocks
 from laas_service.adapters.db.fabrics import Fabrics
 from laas_service.adapters.db.faults import Faults
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.observations import Observations
-from laas_service.adapters.db.optimistic import Optimist
 from laas_service.adapters.db.placement_changes import PlacementChanges
 from laas_service.adapters.db.port_counters import PortCounters
-from laas_service.adapters.db.process_order import ProcessOrder
 from laas_service.adapters.db.queue_rooms import QueueRooms
 from laas_service.adapters.db.quotas import SqlQuotas
-from laas_service.adapters.db.thread_order import ThreadOrder
 from laas_service.adapters.db.transactions import (
     KEEP_DELTAS,
     KEEP_EVENTS,
@@ -32,7 +32,6 @@ from laas_service.adapters.db.transactions import (
     nowhere,
     utc_now,
 )
-from laas_service.adapters.db.turns import Turns
 from laas_service.adapters.db.write_check import WriteCheck
 from laas_service.app.records import Lease
 from laas_service.messages import PKEYS
@@ -56,7 +55,7 @@ class SqlStore:
         keep_events: int = KEEP_EVENTS,
     ) -> None:
         self._engine, self._writes = engine, WriteCheck(engine)
-        self._ledgers, self._turns = LedgerCache(), Turns(engine)
+        self._ledgers, self._priority = LedgerCache(), PriorityLocks(engine)
         self._threads, self._processes = ThreadOrder(), ProcessOrder(engine)
         self._compose(Transactions(engine, now, at, keep_deltas, announce, pkeys, keep_events))
 
@@ -70,16 +69,21 @@ class SqlStore:
         """Make the parts."""
         self._transactions, ledgers = transactions, self._ledgers
         self.fabrics = Fabrics(transactions, ledgers)
-        self._optimist = Optimist(
-            transactions, ledgers, self._turns, self._threads, self._processes, self.fabrics.settle
+        self._decider = Decider(
+            transactions,
+            ledgers,
+            self._priority,
+            self._threads,
+            self._processes,
+            self.fabrics.settle,
         )
-        self.admissions = Admissions(transactions, self._optimist)
+        self.admissions = Admissions(transactions, self._decider)
         self.allocations = Allocations(transactions)
         self.components = Components(transactions, ledgers)
         self.compute_hosts = ComputeHosts(transactions, self.components)
         self.faults = Faults(transactions, ledgers, self.components)
         self.observations = Observations(transactions, ledgers)
-        self.placement_changes = PlacementChanges(transactions, ledgers, self._optimist)
+        self.placement_changes = PlacementChanges(transactions, ledgers, self._decider)
         self.port_counters = PortCounters(transactions, ledgers)
         self.queue_rooms = QueueRooms(transactions)
         self.quotas = SqlQuotas(self._engine, transactions.now)

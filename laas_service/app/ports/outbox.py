@@ -2,7 +2,7 @@
 
 """Notifications: those still to be sent, and where they are sent to."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -30,11 +30,8 @@ class Outbox(Protocol):
         """Return notifications that were not sent: another process may take them."""
 
 
-class Publisher(Protocol):
-    """Sends notifications."""
+Publish = Callable[[Notification], None]
+"""Sends a notification; returns when the broker has confirmed it, however long that takes.
 
-    def publish(self, notification: Notification) -> None:
-        """Returns when the broker has confirmed the notification, however long that takes.
-
-        ``Unavailable`` if the broker refuses it.
-        """
+``Unavailable`` if the broker refuses it.
+"""

@@ -5,7 +5,7 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from laas_service.app.ports.outbox import Outbox, Publisher
+from laas_service.app.ports.outbox import Outbox, Publish
 from laas_service.app.worker.loop import Loop
 
 
@@ -21,7 +21,7 @@ class Notifier(Loop):
     def __init__(
         self,
         outbox: Outbox,
-        publisher: Publisher,
+        publish: Publish,
         *,
         clock: Callable[[], datetime],
         interval: float = 2.0,
@@ -29,7 +29,7 @@ class Notifier(Loop):
     ) -> None:
         super().__init__(interval)
         self._outbox = outbox
-        self._publisher = publisher
+        self._publish = publish
         self._clock = clock
         self._lease = timedelta(seconds=lease)
 
@@ -46,7 +46,7 @@ class Notifier(Loop):
             for number, notification in taken:
                 if self.stopping or self._clock() >= until:
                     break
-                self._publisher.publish(notification)
+                self._publish(notification)
                 self._outbox.done(number)
                 del unsent[number]
         finally:

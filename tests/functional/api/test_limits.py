@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 
-from laas_service.adapters.db.optimistic import LOSSES
+from laas_service.adapters.db.concurrency.decider import LOSSES
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.api.auth import middleware
 from laas_service.app.records import Limits

@@ -47,7 +47,7 @@ class Memory:
         self.told.append(notification.id)
 
     def relay(self):
-        return Notifier(self, self, clock=lambda: self.now, interval=0.01, lease=60)
+        return Notifier(self, self.publish, clock=lambda: self.now, interval=0.01, lease=60)
 
 
 def test_everything_is_told_once_in_order():

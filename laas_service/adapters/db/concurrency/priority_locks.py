@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Turns: a request that lost several races is decided before newcomers to its fabric.
+"""Locks that give a decision priority, once it has lost several races for its fabric.
 
-A turn is a lock, named after the fabric, that the database keeps for a session: an advisory lock
-of PostgreSQL or MariaDB. SQLite has none, but its processes share a machine, so the lock is on a
-file beside the database. The lock ends with the process that holds it, and needs no table.
+The database keeps the lock for a session: an advisory lock of PostgreSQL or MariaDB, named after
+the fabric. SQLite has none, but its processes share a machine, so the lock is on a file beside the
+database. The lock ends with the process that holds it, and needs no table.
 
-Newcomers do not take the lock. In the transaction in which they would commit, they see that
-another request has the turn; they roll back, wait, and search again. Releases, states of hosts
-and links, and all other fabrics go on. Correctness never depends on a turn, because every commit
-compares generations. So a turn may be overrun if its holder is stuck.
+Newcomers do not take the lock. In the transaction in which they would commit, they see that another
+decision has priority; they roll back, wait, and search again. Releases, states of hosts and links,
+and all other fabrics go on. If the holder is stuck, others overrun it.
 """
 
 import fcntl
@@ -28,19 +27,23 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.concurrency import session_locks
 from laas_service.adapters.db.engine import translated
 from laas_service.adapters.db.generations import stamp_of
 from laas_service.domain.errors import NotFound, Unavailable
 
 PATIENCE = 30.0
-"""Seconds for which a request respects another one's turn; that process may be stopped."""
+"""Seconds for which a decision respects another one's priority; that process may be stopped."""
 
 POLL = 0.02
-"""Seconds between two checks whether a turn is over."""
+"""Seconds between two checks whether a lock is free."""
+
+_PURPOSE = "laas-turn"
+"""Names the locks; the earlier releases of a rolling upgrade look for this name."""
 
 
-class Turns:
-    """The turns of one database; safe to share between threads.
+class PriorityLocks:
+    """The priority locks of one database, one a fabric; safe to share between threads.
 
     ``patience`` in seconds, see ``PATIENCE``.
     """
@@ -53,7 +56,7 @@ class Turns:
         self._next: defaultdict[str, float] = defaultdict(float)
 
     def locked_generation(self, session: Session, fabric_id: str) -> tuple[int, str, bool]:
-        """The fabric's generation with its stamp, and whether a request has the turn there.
+        """The fabric's generation with its stamp, and whether another session has priority.
 
         The generation cannot move on before this transaction ends. Raises: NotFound.
         """
@@ -67,27 +70,25 @@ class Turns:
         return generation, stamp_of(generation, stamp), bool(taken)
 
     @contextmanager
-    def taken(self, fabric_id: str) -> Iterator[None]:
-        """Hold the turn.
+    def held(self, fabric_id: str) -> Iterator[None]:
+        """Have priority, or overrun its holder after ``patience`` seconds. Raises: Unavailable.
 
         PostgreSQL and MariaDB serve processes in the order in which they asked. On SQLite the
-        next request of the same process waits a little, so that other processes see that the
+        next decision of the same process waits a little, so that other processes see that the
         lock is free.
-
-        A turn that is not over after ``patience`` seconds is overrun. Raises: Unavailable.
         """
         until = time.monotonic() + self._patience
         mutex = self._applicants[fabric_id]
         alone = mutex.acquire(timeout=self._patience)
         try:
-            with self._held(fabric_id, until):
+            with self._locked(fabric_id, until):
                 yield
         finally:
             if alone:
                 mutex.release()
 
-    def wait(self, fabric_id: str) -> bool:
-        """Return True once no request has the turn, False if one still has it after ``patience``.
+    def wait_until_free(self, fabric_id: str) -> bool:
+        """Return True once no decision has priority, False if one still has after ``patience``.
 
         Only one of the waiting threads polls the database at a time. Raises: Unavailable.
         """
@@ -111,18 +112,20 @@ class Turns:
     # -- by database ------------------------------------------------------------
 
     def _is_taken(self, fabric_id: str) -> ColumnElement[Any]:
-        """Whether another session has the turn, as a column of a query."""
+        """Whether another session has the lock, as a column of a query."""
         match self._engine.dialect.name:
             case "postgresql":
-                return not_(func.pg_try_advisory_xact_lock_shared(*_key(fabric_id)))
+                key = session_locks.postgresql_key(_PURPOSE, fabric_id)
+                return not_(func.pg_try_advisory_xact_lock_shared(*key))
             case "mysql" | "mariadb":
-                return func.is_used_lock(_name(fabric_id)).is_not(None)
+                name = session_locks.mariadb_name(_PURPOSE, fabric_id)
+                return func.is_used_lock(name).is_not(None)
             case _:
                 return literal(self._is_locked(fabric_id))
 
     def _is_locked(self, fabric_id: str) -> bool:
         path = self._file(fabric_id)
-        if path is None or not path.exists():  # without a file no request ever had a turn
+        if path is None or not path.exists():  # without a file no decision ever had priority
             return False
         file = _try_lock(path, fcntl.LOCK_SH)
         if file is not None:
@@ -130,7 +133,7 @@ class Turns:
         return file is None
 
     @contextmanager
-    def _held(self, fabric_id: str, until: float) -> Iterator[None]:
+    def _locked(self, fabric_id: str, until: float) -> Iterator[None]:
         if self._engine.dialect.name == "sqlite":
             path = self._file(fabric_id)
             if path is None:
@@ -147,8 +150,7 @@ class Turns:
                 self._next[fabric_id] = time.monotonic() + 2 * POLL
             return
         with translated():
-            connection = self._engine.connect()
-            connection.detach()  # the pool is for transactions, which are short
+            connection = session_locks.connected(self._engine)
         try:
             with translated():
                 self._apply(connection, fabric_id, until)
@@ -161,9 +163,11 @@ class Turns:
         seconds = max(until - time.monotonic(), 1e-3)
         if connection.dialect.name == "postgresql":
             connection.execute(text(f"SET lock_timeout = {round(1000 * seconds)}"))
-            query = select(func.pg_advisory_lock(*_key(fabric_id)))
+            key = session_locks.postgresql_key(_PURPOSE, fabric_id)
+            query = select(func.pg_advisory_lock(*key))
         else:
-            query = select(func.get_lock(_name(fabric_id), seconds))
+            name = session_locks.mariadb_name(_PURPOSE, fabric_id)
+            query = select(func.get_lock(name, seconds))
         try:
             connection.execute(query)
         except (DBError, OperationalError):
@@ -175,15 +179,6 @@ class Turns:
         """The file of the lock; None for a database in memory, which one process has."""
         database = self._engine.url.database
         return Path(f"{database}-turn-{fabric_id}") if database else None
-
-
-def _key(fabric_id: str) -> tuple[ColumnElement[int], ColumnElement[int]]:
-    return func.hashtext("laas-turn"), func.hashtext(fabric_id)
-
-
-def _name(fabric_id: str) -> ColumnElement[str]:
-    """MariaDB's lock names are shared by all its databases, and at most 64 characters long."""
-    return func.concat("laas-turn-", func.md5(func.concat(func.database(), "/", fabric_id)))
 
 
 def _try_lock(path: Path, operation: int) -> int | None:

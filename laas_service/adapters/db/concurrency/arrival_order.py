@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The order in which processes decide about a fabric, while they lose races against each other.
+"""The order of arrival in which threads, and processes that lose races, decide about a fabric.
 
-Two processes that search the same ledger tend to choose the same hosts, and the one that commits
-second searches again. So for ``MEMORY`` seconds after a lost race a process waits until the one
-before it has decided, as threads of one process do (``thread_order``). A process that is alone
-loses no race, so it takes no lock.
+Concurrent searches on one ledger tend to choose the same hosts, and only the first commit wins; the
+others search and write again. So a thread waits for the previous one. For ``MEMORY`` seconds after
+a lost race, its process also waits for the previous process. A process that is alone loses no race,
+so it takes no lock.
 
-The order is an advisory lock of PostgreSQL or MariaDB, which serve processes as they ask. The wait
-is bounded, and correctness never depends on it. SQLite has no such lock, and its processes race.
+Each wait is bounded, and correctness never depends on it. Slow searches delay a thread by at most
+``PATIENCE`` from its arrival, however many are before it; then it searches beside them.
 """
 
 import logging
@@ -23,17 +23,21 @@ from oslo_db.exception import DBError
 from sqlalchemy import Connection, Engine, bindparam, func, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from laas_service.adapters.db.thread_order import PATIENCE
+from laas_service.adapters.db.concurrency import session_locks
 
 LOG = logging.getLogger(__name__)
+
+PATIENCE = 0.25
+"""Seconds for which a thread waits for those before it, and a process for those before it; most
+decisions take a tenth of this."""
 
 MEMORY = 10.0
 """Seconds after a lost race for which a process waits for others."""
 
 _FAILURES = (DBError, SQLAlchemyError)
 
-_KEY = func.hashtext("laas-order"), func.hashtext(bindparam("fabric"))
-_NAME = func.concat("laas-order-", func.md5(func.concat(func.database(), "/", bindparam("fabric"))))
+_KEY = session_locks.postgresql_key("laas-order", bindparam("fabric"))
+_NAME = session_locks.mariadb_name("laas-order", bindparam("fabric"))
 _TAKE = {
     "postgresql": select(func.pg_advisory_lock(*_KEY)),
     "mysql": select(func.get_lock(_NAME, bindparam("seconds"))),
@@ -44,10 +48,35 @@ _LEAVE = {
 }
 
 
-class ProcessOrder:
-    """The order of the processes on one database; safe to share between threads.
+class ThreadOrder:
+    """The threads of one process that decide about fabrics, in order of arrival."""
 
-    Each lock is on a connection that is kept for it, beside the pool. ``patience`` in seconds.
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._last: dict[str, threading.Event] = {}
+        """By fabric: whether the thread that arrived last has left."""
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def after_previous(self, fabric_id: str) -> Iterator[None]:
+        """Enter once the previous thread has left, or after ``patience`` seconds."""
+        left = threading.Event()
+        with self._lock:
+            previous = self._last.get(fabric_id)
+            self._last[fabric_id] = left
+        try:
+            if previous is not None:
+                previous.wait(self._patience)
+            yield
+        finally:
+            left.set()
+
+
+class ProcessOrder:
+    """The processes of one database that decide about fabrics, as they asked; for all threads.
+
+    The order is an advisory lock of PostgreSQL or MariaDB, on a connection that is kept for it,
+    beside the pool. SQLite has no such lock, and its processes race. ``patience`` in seconds.
     """
 
     def __init__(self, engine: Engine, *, patience: float = PATIENCE) -> None:
@@ -92,8 +121,7 @@ class ProcessOrder:
         return None
 
     def _connected(self) -> Connection:
-        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        connection.detach()  # the pool is for transactions, which are short
+        connection = session_locks.connected(self._engine, isolation_level="AUTOCOMMIT")
         if self._kind == "postgresql":
             connection.execute(text(f"SET lock_timeout = {max(1, round(1000 * self._patience))}"))
         return connection
