@@ -61,14 +61,14 @@ from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases, in_background
-from laas_service.app.worker.converger import Converger, Pace
-from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
+from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
-from laas_service.app.worker.fault_observer import FaultObserver, PortEvents
-from laas_service.app.worker.host_observer import LookRules
 from laas_service.app.worker.housekeeper import BATCH, Housekeeper
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
+from laas_service.app.worker.perform import Hooks, Ports
+from laas_service.app.worker.port_events import PortEvents
+from laas_service.app.worker.round import CounterMode, LookRules, Pace, WorkerRules
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
 from laas_service.conf import opensm_site
@@ -435,46 +435,32 @@ class Parts:
         )
 
     def _converger(self, store: Store, fabric: str, before_effect: Callable[[], None]) -> Converger:
-        options = self._conf.worker
-        return Converger(
-            store,
-            self.compute,
-            self.subnet_manager,
-            now=self.clock,
-            chance=SystemRandom(),
+        options, manager = self._conf.worker, self.subnet_manager
+        marks = manager if isinstance(manager, UfmSubnetManager) else None
+        rules = WorkerRules(
             pace=Pace(options.retry_first, options.retry_last, options.apply_timeout),
             repair=options.repair,
             repair_links=options.repair_links,
+            park_after=options.park_after,
             move_window=options.move_window,
             live_ports=self._conf.compute.live_ports,
-            park_after=options.park_after,
+            limits_interval=self._conf.sharing.interval,
+            looks=host_rules(self._conf.compute),
+            faults=fault_rules(self._conf.faults),
+            counters=CounterMode(self._conf.faults.counters),
+            counter_rules=counter_rules(self._conf.faults),
+        )
+        hooks = Hooks(
+            now=self.clock,
+            chance=SystemRandom(),
+            clock=time.monotonic,
             at=self._at,
-            fabric=fabric,
             before_effect=before_effect,
             acting_for=acting_for,
-            observer=self._observer(store),
-            hosts=host_rules(self._conf.compute),
-            limits=self.limits,
-            limits_interval=self._conf.sharing.interval,
-        )
-
-    def _observer(self, store: Store) -> FaultObserver:
-        rules = fault_rules(self._conf.faults)
-        manager = self.subnet_manager
-        counters = CounterAccountant(
-            store.port_counters,
-            manager,
-            mode=CounterMode(self._conf.faults.counters),
-            rules=counter_rules(self._conf.faults),
-        )
-        return FaultObserver(
-            store,
-            manager,
-            rules=rules,
-            clock=time.time,
             again=self._wake_after,
-            counters=counters,
         )
+        ports = Ports(self.compute, manager, self.limits, marks)
+        return Converger(store, ports, rules, hooks, fabric)
 
     def _wake_after(self, seconds: float) -> None:
         timer = threading.Timer(seconds, self.worker.wake)

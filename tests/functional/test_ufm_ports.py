@@ -9,6 +9,7 @@ real database. The expected ends and links come from the cabling, not from what 
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 
 import pytest
 
@@ -18,13 +19,13 @@ from laas_service.adapters.fabric_import.fabric_file import parse_fabric
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ufm.manager import UfmRules, UfmSubnetManager
 from laas_service.adapters.ufm.rest import UfmRest
-from laas_service.app.worker.fault_observer import FaultObserver
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.faults.interpretation import SwitchState
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.faults.observation import Rules
 from laas_service.domain.faults.reading import EndReading, PortState
 from laas_service.domain.inventory import PortRef
+from tests.convergers import Observing
 from tests.ufm.cabling import Fabric
 from tests.ufm.manager import OURS, settings
 from tests.ufm.server import standing_in
@@ -56,13 +57,12 @@ class Site:
         rest = UfmRest(settings(self.standin, self.directory), sleep=lambda seconds: None)
         clock = lambda: self.now  # noqa: E731
         self.port = UfmSubnetManager(rest, own, self.store, memory, clock=clock, now=clock)
-        self.observer = FaultObserver(self.store, self.port, rules=RULES, clock=clock)
+        when = lambda: datetime.fromtimestamp(self.now, UTC)  # noqa: E731
+        self.observing = Observing(self.store, self.port, "f", when, marks=self.port, faults=RULES)
 
     def round(self, seconds=STEP):
         self.now += seconds
-        return self.observer.observe(
-            self.store.fabrics.get("f"), lambda fabric, guids: frozenset(guids)
-        )
+        return self.observing.round()
 
     def rounds(self, number, seconds=STEP):
         for _ in range(number):

@@ -24,12 +24,10 @@ order of the steps keeps the promises:
 
 import logging
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
-from random import Random
 from typing import NoReturn, TypeVar
 
 from laas_service.app import lifecycle
@@ -38,21 +36,20 @@ from laas_service.app.lifecycle import Action, State
 from laas_service.app.placement_changes import begin_announced_move, begin_link_repair
 from laas_service.app.ports.compute import (
     NOTHING_MOVED,
-    Compute,
     MoveProgress,
     MoveStage,
     ServerMoves,
     SlotMoves,
 )
-from laas_service.app.ports.limits import SendingLimits
+from laas_service.app.ports.limits import Limited
 from laas_service.app.ports.store import Store
-from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import AllocationRecord, FabricRecord
-from laas_service.app.worker.drift_control import DriftControl
-from laas_service.app.worker.fault_observer import FaultObserver
-from laas_service.app.worker.host_observer import USUAL, HostObserver, LookRules
-from laas_service.app.worker.limit_keeper import LimitKeeper
-from laas_service.app.worker.route_publisher import ActingFor, RoutePublisher
+from laas_service.app.worker.decide import drift, faults, hosts, limits
+from laas_service.app.worker.instructions import Steps
+from laas_service.app.worker.memory import NOTHING_REMEMBERED, DriftMemory
+from laas_service.app.worker.perform import Hooks, Performer, Ports
+from laas_service.app.worker.round import Round, WorkerRules
+from laas_service.app.worker.route_publisher import RoutePublisher
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -63,6 +60,9 @@ from laas_service.domain.errors import (
     LeaseLost,
 )
 from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.faults.interpretation import Cabling
+from laas_service.domain.faults.observation import Mode
+from laas_service.domain.inventory import Inventory
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied, ConfirmedBy, Span
 
@@ -80,81 +80,23 @@ PUBLISH_SECONDS = 1.0
 """So long routes that wait when a round begins may wait for steps of other allocations."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How long to wait, in seconds.
-
-    A step that failed or waits is retried after ``first``, doubled each time up to ``last``;
-    the same routes are published again after ``apply_timeout``.
-    """
-
-    first: float = 1.0
-    last: float = 60.0
-    apply_timeout: float = 120.0
-
-    def pause(self, failures: int, chance: Random) -> timedelta:
-        """The pause after ``failures`` earlier ones, shortened at random by up to half."""
-        full = min(self.last, self.first * 2.0 ** min(failures, 30))
-        return timedelta(seconds=full * chance.uniform(0.5, 1.0))
-
-
 class Converger:
-    """Takes the steps of allocations, one at a time, never two at once.
+    """Takes the steps of the allocations of one fabric, one at a time, never two at once.
 
-    ``at`` is called with a step's name before and after each effect outside (for fault
-    injection). With ``repair`` False, drift is reported and left alone; with ``repair_links``
-    False, so are failed links of live allocations. A step that fails with an unexpected error
-    (a bug, or an answer that makes no sense) is tried ``park_after`` times; then its allocation
-    is parked in ``error``, and the others go on. With ``fabric`` only that fabric is converged.
-    ``before_effect`` is called before each effect outside and raises ``LeaseLost`` if the
-    effect must not happen; that error, from there or from the store, ends every method. Every
-    step of an allocation is taken inside ``acting_for`` of the user who asked for it. Without
-    ``observer`` links are not observed. ``hosts`` says how compute hosts are. The hosts that a
-    move takes from an owner have to be empty after ``move_window`` seconds; else it turns back.
-    With ``live_ports`` the ports of servers can migrate live. ``limits`` keeps servers of class
-    ``shared`` to what they may send, and is asked every ``limits_interval`` seconds. ``clock``
-    measures seconds.
+    A step that fails with an unexpected error (a bug, or an answer that makes no sense) is tried
+    ``park_after`` times; then its allocation is parked in ``error``, and the others go on.
+    ``LeaseLost``, from ``hooks`` or from the store, ends every method. Every step of an allocation
+    is taken inside ``acting_for`` of the user who asked for it.
     """
 
     def __init__(
-        self,
-        store: Store,
-        compute: Compute,
-        subnet_manager: SubnetManager,
-        *,
-        now: Callable[[], datetime],
-        chance: Random,
-        pace: Pace = Pace(),
-        repair: bool = True,
-        repair_links: bool = True,
-        at: Callable[[str], None] = lambda step: None,
-        park_after: int = 5,
-        fabric: str | None = None,
-        before_effect: Callable[[], None] = lambda: None,
-        acting_for: ActingFor = lambda initiator: nullcontext(),
-        observer: FaultObserver | None = None,
-        hosts: LookRules = USUAL,
-        move_window: float = 3600.0,
-        live_ports: bool = False,
-        limits: SendingLimits | None = None,
-        limits_interval: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
+        self, store: Store, ports: Ports, rules: WorkerRules, hooks: Hooks, fabric: str
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._observer = observer
-        self._compute = compute
-        self._now = now
-        self._chance = chance
-        self._pace = pace
-        self._repair_links = repair_links
-        self._at = at
-        self._park_after = park_after
-        self._move_window = timedelta(seconds=move_window)
-        self._live_ports = live_ports
-        self._fabric = fabric
-        self._before_effect = before_effect
-        self._acting_for = acting_for
+        self._store, self._compute = store, ports.compute
+        self._rules, self._hooks, self._fabric = rules, hooks, fabric
+        self._outside = ports.constant
+        self._clock, self._now, self._acting_for = hooks.clock, hooks.now, hooks.acting_for
+        self._move_window = timedelta(seconds=rules.move_window)
         self._steps: dict[Action, Callable[[AllocationRecord], AllocationRecord]] = {
             Action.HAND_OVER: self._hand_over,
             Action.TAKE_BACK: self._take_back,
@@ -171,36 +113,16 @@ class Converger:
         }
         self._routes = RoutePublisher(
             store,
-            subnet_manager,
-            now=now,
-            apply_timeout=pace.apply_timeout,
+            ports.subnet_manager,
+            now=hooks.now,
+            apply_timeout=rules.pace.apply_timeout,
             effect=self._effect,
             frozen=self._is_frozen,
-            clock=clock,
+            clock=hooks.clock,
         )
-        self._drift = DriftControl(
-            store,
-            compute,
-            self._routes,
-            repair=repair,
-            fabric=fabric,
-            now=now,
-            effect=self._effect,
-            postpone=self._postpone,
-            acting_for=acting_for,
-        )
-        self._hosts = HostObserver(
-            store,
-            compute,
-            hosts,
-            repair=repair,
-            now=now,
-            effect=self._effect,
-            acting_for=acting_for,
-        )
-        self._limits = LimitKeeper(
-            store, compute, limits, interval=limits_interval, now=now, effect=self._effect
-        )
+        self._performer = Performer(store, ports, hooks, rules, fabric, self._routes)
+        self._memory = NOTHING_REMEMBERED
+        self._cabling: tuple[Inventory, Cabling] | None = None
         self._idle: set[str] = set()  # due, without a step to take: no reason for another round
 
     # -- driving --------------------------------------------------------------
@@ -216,28 +138,55 @@ class Converger:
             Unavailable: the store does not answer; nothing is lost.
         """
         self._routes.begin_round()
-        for fabric in self._drift.fabrics():
-            if not self._routes.has_taken_over(fabric.id):
-                self._drift.take_over(fabric)
-            if self._observer is not None:
-                self._observer.observe(fabric, self._routes.compared)
-            self._hosts.observe(fabric)
-            self._limits.keep(fabric)
+        self._observe()
         due = self._store.allocations.due(
             self._now(),
-            longest=timedelta(seconds=self._pace.last),
-            faulty=self._repair_links,
+            longest=timedelta(seconds=self._rules.pace.last),
+            faulty=self._rules.repair_links,
             fabric=self._fabric,
         )
         self._idle.clear()
         self._drive(due, BATCH_SECONDS)
-        for fabric in self._drift.fabrics():  # changes that no allocation waits for: a link's state
-            changed = self._routes.has_changed(fabric) and not self._is_frozen(fabric.id)
-            if changed and (problem := self._routes.publish(fabric.id)):
-                LOG.warning("fabric %s: %s", fabric.id, problem)
-            self._routes.read_back(fabric.id)
-            self._return_switches(fabric)
+        fabric = self._store.fabrics.get(self._fabric)
+        # changes that no allocation waits for: a link's state
+        changed = self._routes.has_changed(fabric) and not self._is_frozen(fabric.id)
+        if changed and (problem := self._routes.publish(fabric.id)):
+            LOG.warning("fabric %s: %s", fabric.id, problem)
+        self._routes.read_back(fabric.id)
+        self._return_switches(fabric)
         return len(set(due) - self._idle)
+
+    def _read(self) -> Round:
+        """The round as it is now. ``NotFound``, ``Unavailable``."""
+        fabric = self._store.fabrics.get(self._fabric)
+        seen = self._store.faults.observation(self._fabric)
+        return Round(
+            now=self._now(),
+            fabric=fabric,
+            observation=seen,
+            outside=self._outside,
+            rules=self._rules,
+        )
+
+    def _observe(self) -> None:
+        """Look at ports, hosts and limits, where it is time, and record what follows."""
+        round, memory, run = self._read(), self._memory, self._performer.run
+        if not self._routes.has_taken_over(self._fabric):
+            found, _ = run(drift.take_over(round, memory.drift))
+            memory = replace(memory, drift=found)
+        seen = run(faults.observe(round, self._cabling_of(round.fabric), memory.excesses))
+        if seen.hold_down is not None:
+            self._hooks.again(seen.hold_down)
+        held = seen.hold_down is not None
+        memory = replace(memory, excesses=seen.excesses, holds_down=held)
+        memory = replace(memory, hosts=run(hosts.observe(round, memory.hosts)))
+        self._memory = replace(memory, limits=run(limits.keep(round, memory.limits)))
+
+    def _cabling_of(self, fabric: FabricRecord) -> Cabling:
+        """The cabling of the fabric, made once for each layout."""
+        if self._cabling is None or self._cabling[0] is not fabric.inventory:
+            self._cabling = fabric.inventory, Cabling(fabric.inventory)
+        return self._cabling[1]
 
     def _return_switches(self, fabric: FabricRecord) -> None:
         """Make repaired switches usable if they have the newest routes."""
@@ -257,22 +206,28 @@ class Converger:
         If not, ask again in a later round: meanwhile they are read, and faults are observed. No
         reading begins while a hold-down is running: on a large fabric it takes longer than that.
         """
-        if self._observer is not None and self._observer.awaits_hold_down:
-            return True
-        return self._drift.prepared()
+        return self._memory.holds_down or self._routes.prepared(self._fabric)
 
     def reconcile(self) -> list[str]:
-        """Compare all that is recorded with all that is observed; see ``DriftControl``."""
-        return self._drift.reconcile()
+        """Compare all that is recorded with all that is observed; see ``decide.drift``."""
+        self._routes.begin_round()
+        with self._compute.comparison():
+            return self._compare(drift.reconcile)
 
     def check_drift(self) -> list[str]:
-        """Compare what costs little to observe; see ``DriftControl``.
+        """Compare what costs little to observe; see ``decide.drift``.
 
         Not while a hold-down is running: the tables of a large fabric take longer to read.
         """
-        if self._observer is not None and self._observer.awaits_hold_down:
+        if self._memory.holds_down:
             return []
-        return self._drift.check_drift()
+        self._routes.begin_round()
+        return self._compare(drift.check)
+
+    def _compare(self, decide: Callable[[Round, DriftMemory], Steps[drift.Found]]) -> list[str]:
+        known, findings = self._performer.run(decide(self._read(), self._memory.drift))
+        self._memory = replace(self._memory, drift=known)
+        return findings
 
     def _drive(self, ids: Iterable[str], seconds: float = math.inf) -> None:
         """Take the steps that change routes, publish once for all of them, then go on.
@@ -325,7 +280,7 @@ class Converger:
     def _may_have_step(self, record: AllocationRecord) -> bool:
         """False only if it waits for its routes."""
         try:
-            if self._hosts.unusable(record):
+            if self._unusable(record):
                 return True
             return self._next_action(record) is not Action.PUBLISH
         except LeaseLost:
@@ -354,7 +309,7 @@ class Converger:
         first, id = record, record.id
         try:
             while True:
-                if unusable := self._hosts.unusable(record):
+                if unusable := self._unusable(record):
                     record = self._give_up(record, unusable)
                     continue
                 if turned_back := self._keep_stopped(record):
@@ -389,7 +344,7 @@ class Converger:
             confirmed = lifecycle.confirmed(record, applied.generation)
             confirmed = confirmed and not self._silent_switches(record, applied)
         frozen = self._is_frozen(record.fabric)
-        repairs = self._repair_links and not frozen
+        repairs = self._rules.repair_links and not frozen
         now = None if frozen else self._now()
         return lifecycle.next_action(record, confirmed, repair_links=repairs, now=now)
 
@@ -416,12 +371,15 @@ class Converger:
         return [known[guid].name for guid in applied.unconfirmed if guid in used]
 
     def _is_frozen(self, fabric_id: str) -> bool:
-        return self._observer is not None and self._observer.is_frozen(fabric_id)
+        faults = self._rules.faults
+        if faults is None:
+            return False
+        return (self._store.faults.mode(fabric_id) or faults.mode) is Mode.FROZEN
 
     def _retry_or_park(self, record: AllocationRecord, why: str) -> None:
         """Retry a step that failed unexpectedly, but not for ever: then an operator decides."""
         tries = record.failures + 1
-        if tries < self._park_after:
+        if tries < self._rules.park_after:
             self._postpone(record, why)
             return
         reason = lifecycle.parked_reason(tries, why)
@@ -433,18 +391,33 @@ class Converger:
             LOG.error("allocation %s (%s): %s", record.id, record.state.value, reason)
 
     def _postpone(self, record: AllocationRecord, why: str) -> None:
-        with self._acting_for(record.initiator):
-            LOG.warning("allocation %s (%s): %s", record.id, record.state.value, why)
-        pause = self._pace.pause(record.failures, self._chance)
-        self._store.allocations.postpone(
-            record.id, self._now() + pause, why, version=record.version
-        )
+        self._performer.postpone(record, why)
 
-    def _effect(self, name: str, act: Callable[[], object]) -> None:
-        self._before_effect()
-        self._at(f"before {name}")
-        act()
-        self._at(f"after {name}")
+    def _effect(self, name: str, act: Callable[[], T]) -> T:
+        return self._performer.effect(name, act)
+
+    def _limit(self, record: AllocationRecord) -> Limited | None:
+        return self._performer.run(limits.limit(self._read(), record))
+
+    def _note_limits(self, record: AllocationRecord, found: Limited | None) -> AllocationRecord:
+        told = self._memory.limits
+        decision = limits.note(self._read(), record, found, told.unlimited)
+        record, unlimited = self._performer.run(decision)
+        self._memory = replace(self._memory, limits=replace(told, unlimited=unlimited))
+        return record
+
+    def _forget_limits(self, record: AllocationRecord) -> None:
+        self._performer.run(limits.forget(self._read(), record))
+
+    def _look_after(self, moment: datetime) -> None:
+        looked = self._performer.run(hosts.look_after(self._read(), self._memory.hosts, moment))
+        self._memory = replace(self._memory, hosts=looked)
+
+    def _unusable(self, record: AllocationRecord) -> str:
+        if lifecycle.awaited_hosts(record) is None:
+            return ""
+        withheld = self._store.compute_hosts.memory(record.fabric).withheld()
+        return hosts.unusable(self._read(), withheld, record) if withheld else ""
 
     # -- routes ---------------------------------------------------------------
 
@@ -471,7 +444,7 @@ class Converger:
             self._effect("hand over", lambda: self._compute.hand_over(handover, ready))
             nova = self._clock() - begun
         by = self._confirmed_by(record)
-        limited = self._limits.limit(record)
+        limited = self._limit(record)
         reason = lifecycle.active_reason(
             by,
             scripted=self._compute.scripted,
@@ -482,7 +455,7 @@ class Converger:
         active = self._store.allocations.transition(
             record, State.ACTIVE, reason, confirmed_by=by, seconds=spent
         )
-        return self._limits.note(active, limited)
+        return self._note_limits(active, limited)
 
     def _since(
         self, record: AllocationRecord, nova: float, routes: Mapping[Span, float]
@@ -507,11 +480,11 @@ class Converger:
         handover = handover_of(self._store.fabrics.get(record.fabric), record)
         self._effect("fence", lambda: self._compute.fence(record.id))
         self._effect("take back", lambda: self._compute.take_back(handover))
-        self._limits.forget(record)
+        self._forget_limits(record)
         return self._store.allocations.hand_back(record, lifecycle.unusable_reason(unusable))
 
     def _requeue(self, record: AllocationRecord) -> AllocationRecord:
-        self._hosts.look_after(record.fabric, record.updated_at)
+        self._look_after(record.updated_at)
         by = self._confirmed_by(record)
         reason = lifecycle.requeued_reason(by)
         return self._store.allocations.requeue(record, reason, confirmed_by=by)
@@ -540,8 +513,8 @@ class Converger:
         nova = self._clock() - begun
         if self._is_in_compute(record):
             emptied = self._now() if record.force else record.updated_at
-            self._hosts.look_after(record.fabric, emptied)
-        self._limits.forget(record)
+            self._look_after(emptied)
+        self._forget_limits(record)
         by = self._confirmed_by(record)
         reason = lifecycle.freed_reason(by, scripted=self._compute.scripted, **_kind(record))
         spent = self._since(record, nova, self._routes.spent(record.fabric, record.generation))
@@ -629,13 +602,13 @@ class Converger:
         if record.change is None or not record.change.parted:
             return
         moves = replace(self._all_moves(record), stage=MoveStage.UNLOCK)
-        found: list[MoveProgress] = []
         try:
-            self._effect("move servers", lambda: found.append(self._compute.move_servers(moves)))
+            found = self._effect("move servers", lambda: self._compute.move_servers(moves))
         except Forbidden as error:  # then it could not lock any either
             LOG.warning("servers of allocation %s are not unlocked: %s", record.id, error)
-        if found and found[0].stuck:
-            raise Conflict(lifecycle.not_unlocked(found[0].stuck))
+            return
+        if found.stuck:
+            raise Conflict(lifecycle.not_unlocked(found.stuck))
 
     def _open(self, record: AllocationRecord) -> AllocationRecord:
         """Hand over the new hosts beside the old ones."""
@@ -695,30 +668,28 @@ class Converger:
         count as done.
         """
         if not self._compute.claims_slots:
-            limited = self._limits.limit(record)
-            return self._limits.note(self._proceed(record), limited)
+            limited = self._limit(record)
+            return self._note_limits(self._proceed(record), limited)
         self._hand_over_open(record)
         moves = self._slot_moves(record)
-        found: list[MoveProgress] = []
         try:
-            self._effect("settle slots", lambda: found.append(self._compute.settle_slots(moves)))
+            progress = self._effect("settle slots", lambda: self._compute.settle_slots(moves))
         except Forbidden as error:
             LOG.warning("allocation %s: servers are left to its owner: %s", record.id, error)
             alone = replace(moves, consents=False)
-            self._effect("settle slots", lambda: found.append(self._compute.settle_slots(alone)))
-        progress = found[0]
+            progress = self._effect("settle slots", lambda: self._compute.settle_slots(alone))
         if progress.arrived:
             reason = lifecycle.arrived_reason(progress.arrived)
             return self._store.allocations.transition(record, record.state, reason)
         if progress.under_way or progress.stuck:
             raise HostsBusy(lifecycle.not_settled(progress.under_way, progress.stuck))
-        limited = self._limits.limit(record)
+        limited = self._limit(record)
         if limited is None:
-            self._limits.forget(record)
+            self._forget_limits(record)
         by = self._confirmed_by(record)
         reason = lifecycle.settled_reason(lifecycle.check_changing(record))
         settled = self._store.placement_changes.proceed(record, reason, confirmed_by=by)
-        return self._limits.note(settled, limited)
+        return self._note_limits(settled, limited)
 
     def _slot_moves(self, record: AllocationRecord) -> SlotMoves:
         """The servers that go in a change of slots."""
@@ -726,12 +697,12 @@ class Converger:
         names, new = fabric.inventory.host_names, change.new.slots
         kept = dict.fromkeys(host_names(fabric, change.held), 0) | slots_by_name(fabric, change.new)
         planned = () if new is None else tuple((names[a], names[b]) for _, a, b in new.moves)
-        live = self._live_ports
+        live = self._rules.live_ports
         consents = record.consent.lets_servers_go(live=live)
         return SlotMoves(handover_of(fabric, record), kept, planned, consents, live)
 
     def _is_in_compute(self, record: AllocationRecord) -> bool:
-        return is_in_compute(record, self._compute)
+        return is_in_compute(record, self._outside)
 
     def _at_stage(self, record: AllocationRecord, stage: MoveStage) -> MoveProgress:
         """Stop or start servers of a change, or see which run."""
@@ -750,7 +721,7 @@ class Converger:
         assert change is not None
         numbers, names = change.server_targets(fabric.topology), fabric.inventory.host_names
         targets = {names[old]: names[new] for old, new in numbers.items()}
-        live = self._live_ports and not change.parted
+        live = self._rules.live_ports and not change.parted
         return ServerMoves(record.id, record.project_id, targets, live)
 
     def _move_servers(self, record: AllocationRecord, moves: ServerMoves) -> MoveProgress:
@@ -759,14 +730,12 @@ class Converger:
         A server that breaks on its way leaves no trace on its old host, so this is asked even if
         that is empty.
         """
-        found: list[MoveProgress] = []
         try:
-            self._effect("move servers", lambda: found.append(self._compute.move_servers(moves)))
+            return self._effect("move servers", lambda: self._compute.move_servers(moves))
         except Forbidden as error:
             if moves.stage is MoveStage.STOP:
                 return self._at_stage(record, MoveStage.CHECK)
             return MoveProgress(stuck=(str(error),)) if self._busy(record) else NOTHING_MOVED
-        return found[0]
 
     def _hand_over_open(self, record: AllocationRecord, ready: Allocation | None = None) -> None:
         """Hand over the hosts of the present step; ``ready`` are those that join now."""
@@ -790,7 +759,7 @@ class Converger:
         """End the present step; ``remark`` is added to what is told."""
         change = lifecycle.check_changing(record)
         if change.next_phase is None and change.freed.size and self._is_in_compute(record):
-            self._hosts.look_after(record.fabric, record.updated_at)
+            self._look_after(record.updated_at)
             self._check_left(record)
         topology = self._store.fabrics.get(record.fabric).topology
         by = self._confirmed_by(record)

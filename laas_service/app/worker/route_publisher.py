@@ -5,7 +5,6 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Set
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -13,15 +12,12 @@ from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import FabricRecord
 from laas_service.domain.errors import LaasError, LeaseLost
-from laas_service.messages import Applied, ConfirmedBy, Initiator, Span
+from laas_service.messages import Applied, ConfirmedBy, Span
 
 LOG = logging.getLogger(__name__)
 
-Effect = Callable[[str, Callable[[], object]], None]
+Effect = Callable[[str, Callable[[], Mapping[Span, float]]], Mapping[Span, float]]
 """Takes an effect outside, given its name; raises ``LeaseLost`` if it must not happen."""
-
-ActingFor = Callable[[Initiator | None], AbstractContextManager[None]]
-"""A context in which every log line names this initiator; None names nobody."""
 
 
 FROZEN = 0, ""
@@ -229,8 +225,8 @@ class RoutePublisher:
             oldest = now - self._apply_timeout
             if last is None or last.routes != routes or not oldest < last.at <= now:
                 spent = _Spent(state.generation)
-                self._effect(
-                    "publish", lambda: spent.seconds.update(self._subnet_manager.publish(state))
+                spent.seconds.update(
+                    self._effect("publish", lambda: self._subnet_manager.publish(state))
                 )
                 self._spent[fabric_id] = spent
                 self._published[fabric_id] = _Published(routes, now)
