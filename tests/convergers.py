@@ -82,7 +82,8 @@ class Observing:
         self, store: Any, switches: Any, fabric: str, now: Callable[[], datetime], **options: Any
     ) -> None:
         ports = Ports(FakeCompute(), switches, marks=options.pop("marks", None))
-        hooks = Hooks(now=now, chance=Random(1), clock=time.monotonic)
+        given = {name: options.pop(name) for name in ("at", "before_effect") if name in options}
+        hooks = Hooks(now=now, chance=Random(1), clock=time.monotonic, **given)
         self._store, self._fabric, self._now = store, fabric, now
         self._outside, self._rules = ports.constant, WorkerRules(**options)
         self._performer = Performer(store, ports, hooks, self._rules, fabric, self)  # type: ignore[arg-type]
@@ -91,6 +92,9 @@ class Observing:
     def applied(self, fabric: str) -> Applied:
         """Every switch has the tables of a confirmed generation."""
         return Applied(1)
+
+    def changed_since(self) -> None:
+        """Routes are not published here."""
 
     def round(self) -> Judgement | None:
         fabric = self._store.fabrics.get(self._fabric)

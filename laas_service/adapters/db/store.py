@@ -24,6 +24,7 @@ from laas_service.adapters.db.port_counters import PortCounters
 from laas_service.adapters.db.process_order import ProcessOrder
 from laas_service.adapters.db.queue_rooms import QueueRooms
 from laas_service.adapters.db.quotas import SqlQuotas
+from laas_service.adapters.db.rounds import Rounds
 from laas_service.adapters.db.thread_order import ThreadOrder
 from laas_service.adapters.db.transactions import (
     KEEP_DELTAS,
@@ -82,6 +83,7 @@ class SqlStore:
         self.placement_changes = PlacementChanges(transactions, ledgers, self._optimist)
         self.port_counters = PortCounters(transactions, ledgers)
         self.queue_rooms = QueueRooms(transactions)
+        self.rounds = Rounds(transactions, ledgers)
         self.quotas = SqlQuotas(self._engine, transactions.now)
 
     def check(self) -> None:

@@ -35,6 +35,11 @@ class AskTime:
 
 
 @dataclass(frozen=True, slots=True)
+class AskSeconds:
+    """Seconds of a clock that only runs forward."""
+
+
+@dataclass(frozen=True, slots=True)
 class AskAllocation:
     """One allocation with its newest events; None if there is none."""
 
@@ -61,6 +66,28 @@ class AskLedger:
 @dataclass(frozen=True, slots=True)
 class AskApplied:
     """What the switches run (``Applied``), read once a round and after each publication."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskPublished:
+    """False if routes of this generation were certainly never published.
+
+    The switches need not be read then: that is slow on a large fabric.
+    """
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskSpent:
+    """Seconds, by span, of the publication that brought routes of this generation."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskHostMemory:
+    """What is remembered of the compute hosts (``HostMemory``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +164,15 @@ class AskRunning:
 
 Question = (
     AskTime
+    | AskSeconds
     | AskAllocation
     | AskAllocations
     | AskOtherHosts
     | AskLedger
     | AskApplied
+    | AskPublished
+    | AskSpent
+    | AskHostMemory
     | AskRoutes
     | AskReading
     | AskCounters
@@ -289,6 +320,65 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class HandBack:
+    """Record that the tenant's routes must be withdrawn now; answers with the record."""
+
+    record: AllocationRecord
+    reason: str = ""
+    seconds: Mapping[Span, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Free the claims of an allocation, which is released then; answers with the record."""
+
+    record: AllocationRecord
+    reason: str
+    confirmed_by: ConfirmedBy
+    seconds: Mapping[Span, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Free the claims of an allocation, which is queued again; answers with the record."""
+
+    record: AllocationRecord
+    reason: str
+    confirmed_by: ConfirmedBy
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The next phase of a change of placement, or its end; answers with the record."""
+
+    record: AllocationRecord
+    reason: str
+    confirmed_by: ConfirmedBy
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBack:
+    """Turn a change of placement back; answers with the record."""
+
+    record: AllocationRecord
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepairLinks:
+    """Begin to replace failed links; answers as ``placement_changes.begin_link_repair``."""
+
+    record: AllocationRecord
+
+
+@dataclass(frozen=True, slots=True)
+class BeginMove:
+    """Begin the move that was announced, or call it off; answers with the record."""
+
+    record: AllocationRecord
+
+
+@dataclass(frozen=True, slots=True)
 class RecordLimits:
     """Record what limits what the servers of an allocation send; answers with the record."""
 
@@ -345,7 +435,7 @@ class JudgeReading:
 
 @dataclass(frozen=True, slots=True)
 class JudgeHosts:
-    """Judge a look at the compute hosts, and record it; answers with the new memory."""
+    """Judge and record a look at the compute hosts; answers with the memory before and after."""
 
     judge: Callable[[HostMemory], HostMemory]
 
@@ -353,6 +443,13 @@ class JudgeHosts:
 RecordKind = (
     Record
     | Wait
+    | HandBack
+    | Free
+    | Requeue
+    | Proceed
+    | TurnBack
+    | RepairLinks
+    | BeginMove
     | RecordLimits
     | TakeOver
     | RecordLoss
@@ -363,6 +460,14 @@ RecordKind = (
     | JudgeReading
     | JudgeHosts
 )
+
+
+QUIET = (Wait, RecordLimits, TakeOver, RecordComparison, RecordCounters, AccountCounters)
+"""Records that change nothing of what a round has."""
+
+
+ROUTED = (HandBack, Free, Requeue, Proceed, TurnBack, RepairLinks, BeginMove, JudgeReading)
+"""Records that may begin a new generation of routes."""
 
 
 # -- telling --------------------------------------------------------------------------------
@@ -383,6 +488,8 @@ class Log:
 
     text: str
     level: int = logging.WARNING
+    error: Exception | None = None
+    """With its traceback."""
 
 
 @dataclass(frozen=True, slots=True)

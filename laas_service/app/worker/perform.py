@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar, assert_never
 
+from laas_service.app.placement_changes import begin_announced_move, begin_link_repair
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.limits import SendingLimits
@@ -91,6 +92,14 @@ class Performer:
         self._compute, self._subnet_manager = ports.compute, ports.subnet_manager
         self._limits, self._marks = ports.limits, ports.marks
         self._routes = routes
+        self._hosts: HostMemory | None = None  # as read in this round
+        self.recorded = False
+        """Something was recorded since the round was read that a round has."""
+
+    def begin_round(self) -> None:
+        """From now on the world is read anew."""
+        self._routes.begin_round()
+        self._hosts, self.recorded = None, False
 
     def run(self, decision: Steps[T]) -> T:
         """Carry out a decision; returns its result.
@@ -141,8 +150,11 @@ class Performer:
             note = seen.note_repaired if instruction.repaired else seen.note_drift
             return note(self._fabric, instruction.kind, instruction.text)
         if isinstance(instruction, do.Log):
-            return LOG.log(instruction.level, "%s", instruction.text)
+            return LOG.log(instruction.level, "%s", instruction.text, exc_info=instruction.error)
         assert not isinstance(instruction, do.ActFor)
+        self.recorded = self.recorded or not isinstance(instruction, do.QUIET)
+        if isinstance(instruction, do.ROUTED):
+            self._routes.changed_since()
         return self._record(instruction)
 
     # -- questions ----------------------------------------------------------------------
@@ -152,6 +164,8 @@ class Performer:
         match question:
             case do.AskTime():
                 return self._hooks.now()
+            case do.AskSeconds():
+                return self._hooks.clock()
             case do.AskAllocation(id):
                 return self._allocation(id)
             case do.AskAllocations(states):
@@ -161,7 +175,13 @@ class Performer:
             case do.AskLedger():
                 return store.fabrics.ledger(fabric)[0]
             case do.AskApplied():
-                return self._routes.applied(fabric)
+                return self._routes.applied()
+            case do.AskPublished(generation):
+                return self._routes.can_be_confirmed(generation)
+            case do.AskSpent(generation):
+                return self._routes.spent(generation)
+            case do.AskHostMemory():
+                return self._host_memory()
             case do.AskRoutes():
                 return self._routes_seen()
             case do.AskReading():
@@ -200,10 +220,15 @@ class Performer:
         return frozenset(name for fabric in others for name in fabric.inventory.host_numbers)
 
     def _routes_seen(self) -> RoutesSeen:
-        applied, fabric = self._routes.applied(self._fabric), self._store.fabrics.get(self._fabric)
-        lost = self._routes.has_lost(fabric, applied)
-        newest = applied.generation == fabric.routes_generation
-        return RoutesSeen(applied, lost, newest or self._routes.ever_applied(fabric))
+        applied = self._routes.applied()
+        ever = self._routes.runs_newest() or self._routes.ever_applied()
+        return RoutesSeen(applied, self._routes.has_lost(applied), ever)
+
+    def _host_memory(self) -> HostMemory:
+        """Read once a round."""
+        if self._hosts is None:
+            self._hosts = self._store.compute_hosts.memory(self._fabric)
+        return self._hosts
 
     # -- effects ------------------------------------------------------------------------
 
@@ -211,11 +236,12 @@ class Performer:
         compute = self._compute
         match effect:
             case do.Publish():
-                return self._routes.publish(self._fabric)
+                return self._routes.publish()
             case do.HandOver(handover, ready):
                 return self.effect("hand over", lambda: compute.hand_over(handover, ready))
             case do.TakeBack(handover, force):
-                return self.effect("take back", lambda: compute.take_back(handover, force=force))
+                forced = {"force": True} if force else {}
+                return self.effect("take back", lambda: compute.take_back(handover, **forced))
             case do.Fence(id):
                 return self.effect("fence", lambda: compute.fence(id))
             case do.Pool(hosts):
@@ -253,12 +279,29 @@ class Performer:
                 )
             case do.Wait(record, why):
                 return self.postpone(record, why)
+            case do.HandBack(record, reason, seconds):
+                return store.allocations.hand_back(record, reason, seconds=seconds or {})
+            case do.Free(record, reason, confirmed_by, seconds):
+                return store.allocations.free(
+                    record, reason, confirmed_by=confirmed_by, seconds=seconds
+                )
+            case do.Requeue(record, reason, by):
+                return store.allocations.requeue(record, reason, confirmed_by=by)
+            case do.Proceed(record, reason, by):
+                return store.placement_changes.proceed(record, reason, confirmed_by=by)
+            case do.TurnBack(record, reason):
+                return store.placement_changes.turn_back(record, reason)
+            case do.RepairLinks(record):
+                return begin_link_repair(store.placement_changes, record)
+            case do.BeginMove(record):
+                settles = self._compute.claims_slots
+                return begin_announced_move(store.placement_changes, record, settles=settles)
             case do.RecordLimits(record, by, reason):
                 return store.allocations.note_limits(record, by, reason)
             case do.TakeOver():
-                return self._routes.take_over(store.fabrics.get(fabric))
+                return self._routes.take_over()
             case do.RecordLoss(applied):
-                return self._routes.record_loss(fabric, applied)
+                return self._routes.record_loss(applied)
             case do.RecordFaults():
                 return store.components.note_faults(fabric)
             case do.RecordComparison():
@@ -267,8 +310,8 @@ class Performer:
                 return store.port_counters.record(fabric, readings)
             case do.AccountCounters(account):
                 return store.port_counters.account(fabric, account)
-            case do.JudgeReading(reading, judge, seconds, _):
-                return store.faults.judged(fabric, reading, judge, seconds)
+            case do.JudgeReading(reading, judge, seconds, known):
+                return store.faults.judged(fabric, reading, judge, seconds, known)
             case do.JudgeHosts(judge):
                 return self._judge_hosts(judge)
             case _:
@@ -278,10 +321,10 @@ class Performer:
         self, judge: Callable[[HostMemory], HostMemory]
     ) -> tuple[HostMemory, HostMemory]:
         """The memory of the hosts before and after; written only if it changes."""
-        before = self._store.compute_hosts.memory(self._fabric)
-        if judge(before) == before:
-            return before, before
-        return before, self._store.compute_hosts.judged(self._fabric, judge)
+        before = self._host_memory()
+        if judge(before) != before:
+            self._hosts = self._store.compute_hosts.judged(self._fabric, judge)
+        return before, self._host_memory()
 
     def postpone(self, record: AllocationRecord, why: str) -> None:
         """Record why an allocation waits, and when it is tried again."""

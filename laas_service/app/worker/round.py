@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from random import Random
 
-from laas_service.app.records import FabricRecord, Observation
+from laas_service.app.records import AllocationRecord, FabricRecord, Observation
 from laas_service.domain.compute_hosts import HostRules
 from laas_service.domain.faults.counters import CounterRules
 from laas_service.domain.faults.observation import Mode
@@ -118,6 +118,8 @@ class Round:
     fabric: FabricRecord
     observation: Observation
     outside: Outside
+    due: tuple[AllocationRecord, ...] = ()
+    """Allocations with a step due, in order of creation."""
     rules: WorkerRules = USUAL
 
     @property

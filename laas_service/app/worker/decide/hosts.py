@@ -16,7 +16,7 @@ from laas_service.app import lifecycle
 from laas_service.app.handovers import host_names, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
 from laas_service.app.ports.compute import ComputeHost, Observed, Occupant
-from laas_service.app.records import AllocationRecord, Drift
+from laas_service.app.records import AllocationRecord, Drift, FabricRecord
 from laas_service.app.worker.decide.drift import managed
 from laas_service.app.worker.instructions import (
     ActFor,
@@ -85,13 +85,13 @@ def look_after(round: Round, memory: HostsMemory, moment: datetime) -> Steps[Hos
 
 
 def unusable(
-    round: Round, withheld: Mapping[str, tuple[float, str]], record: AllocationRecord
+    fabric: FabricRecord, withheld: Mapping[str, tuple[float, str]], record: AllocationRecord
 ) -> str:
     """Withheld hosts of those that are not handed over yet, with reasons; or empty."""
     awaited = lifecycle.awaited_hosts(record)
     if awaited is None or not withheld:
         return ""
-    hosts = host_names(round.fabric, awaited)
+    hosts = host_names(fabric, awaited)
     return listed(f"{host} ({withheld[host][1]})" for host in hosts if host in withheld)
 
 

@@ -717,23 +717,16 @@ def test_a_poisoned_allocation_is_parked_and_the_others_go_on(store):
 
 def test_a_fault_of_ours_with_one_allocation_holds_up_no_other(store, monkeypatch):
     """Also where it shows before the allocation has its turn."""
-    world, read = World(store), list[str]()
-    allocation, host_memory = store.allocations.get, store.compute_hosts.memory
+    world, awaited_hosts = World(store), lifecycle.awaited_hosts
 
-    def noted(id: str) -> AllocationRecord:
-        read[:] = [id]
-        record: AllocationRecord = allocation(id)
-        return record
-
-    def poisoned(fabric: str):
-        if read == ["a"]:
+    def poisoned(record: AllocationRecord) -> Allocation | None:
+        if record.id == "a":
             raise ZeroDivisionError("a bug")
-        return host_memory(fabric)
+        return awaited_hosts(record)
 
     world.allocate("a", 0)
     world.allocate("b", 1)
-    monkeypatch.setattr(store.allocations, "get", noted)
-    monkeypatch.setattr(store.compute_hosts, "memory", poisoned)
+    monkeypatch.setattr(lifecycle, "awaited_hosts", poisoned)
     world.converger.run_once()
     assert "unexpected ZeroDivisionError: a bug" in world.error("a")
     assert world.state("b") is State.ACTIVE
