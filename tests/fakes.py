@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import ClassVar
 
 from laas_service.app.ports.compute import (
@@ -17,6 +18,7 @@ from laas_service.app.ports.compute import (
     Occupant,
     ServerLoad,
     ServerMoves,
+    Share,
     SlotMoves,
 )
 from laas_service.domain.compute_hosts import UNKNOWN, HostView
@@ -214,7 +216,10 @@ class FakeCompute:
     def observed(self) -> Observed:
         self.faults.begin("observed", None)
         return Observed(
-            dict(self.aggregates),
+            {
+                id: replace(found, share=Share.UNREAD) if found.shared else found
+                for id, found in self.aggregates.items()
+            },
             frozenset(self.pooled),
             dict(self.opened),
             frozenset(self.closed),

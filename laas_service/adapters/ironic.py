@@ -14,7 +14,7 @@ changed at a later call.
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import ClassVar
 
@@ -62,6 +62,126 @@ class _Reading(threading.local):
     comparing = False
 
 
+class _Listed:
+    """All nodes as this thread has read and changed them, by name of their host.
+
+    Those of no host have their own name.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._reading = _Reading()
+
+    @contextmanager
+    def comparison(self) -> Iterator[None]:
+        """Until the end one list serves this thread."""
+        self._reading.nodes, self._reading.comparing = None, True
+        try:
+            yield
+        finally:
+            self._reading.comparing = False
+
+    def now(self) -> dict[str, Node]:
+        """The nodes, read anew unless this is a comparison."""
+        if not self._reading.comparing:
+            self.forget()
+        if self._reading.nodes is None:
+            self._reading.nodes = self._nodes.by_host()
+        return self._reading.nodes
+
+    def forget(self) -> None:
+        """Read the nodes anew where they are needed."""
+        self._reading.nodes = None
+
+    def note(self, host: str, written: Node) -> None:
+        """Remember a node as a write has left it."""
+        if self._reading.nodes is not None:
+            self._reading.nodes[host] = written
+
+
+class _Leases:
+    """Changes the lessee of nodes and their mark; ``sentinel`` is the lessee of free nodes."""
+
+    def __init__(self, cloud: Cloud, nodes: Nodes, listed: _Listed, sentinel: str) -> None:
+        self._cloud = cloud
+        self._nodes = nodes
+        self._listed = listed
+        self._sentinel = sentinel
+
+    def change(self, host: str, node: Node, lessee: str | None, mark: Mark) -> "Node | str":
+        """Set lessee and mark; the node as it is then, or why Ironic refuses that now."""
+        try:
+            written = self._cloud.change(node, lessee, mark)
+        except LaasError:
+            self._listed.forget()
+            raise
+        if isinstance(written, str):
+            self._listed.forget()
+        else:
+            self._listed.note(host, written)
+        return written
+
+    def write(self, host: str, node: Node, lessee: str, mark: Mark) -> Node:
+        """As ``change``. Raises: Conflict, if Ironic refuses."""
+        written = self.change(host, node, lessee, mark)
+        if isinstance(written, str):
+            raise Conflict(f"node {host} cannot be leased to {lessee} now: {written}")
+        return written
+
+    def free(self, host: str, node: Node) -> "Node | str":
+        """As ``change``, to a free node."""
+        return self.change(host, node, self._sentinel, FREE)
+
+    def fence(self, host: str, node: Node) -> None:
+        """Let nobody deploy a node of an allocation; with an instance once that is gone."""
+        assert node.mark is not None
+        lessee = node.lessee if node.deployed else self._sentinel
+        closed = replace(node.mark, leaving=True)
+        if not node.changing and (node.lessee, node.mark) != (lessee, closed):
+            self.change(host, node, lessee, closed)
+
+    def leave(self, host: str, node: Node) -> str | None:
+        """Free a node that leaves an allocation; why that is not possible yet.
+
+        With an instance it is marked, so that ``occupants`` shows it until it is free.
+        """
+        if node.changing:
+            return _shown(host, node, self._sentinel)
+        if node.deployed:
+            self.fence(host, node)
+            return None
+        assert node.mark is not None
+        assert node.mark.allocation is not None
+        if self._nodes.prepares:
+            self.fence(host, node)
+        if text := self.leaving(host, node, node.mark.allocation):
+            return text
+        written = self.free(host, node)
+        return f"{host}: {written}" if isinstance(written, str) else None
+
+    def leaving(self, host: str, node: Node, allocation_id: str) -> str:
+        """See ``Nodes.leaving``."""
+        text = self._nodes.leaving(host, node, allocation_id)
+        if text:
+            self._listed.forget()
+        return text
+
+    def tear_down(self, host: str, node: Node) -> str | None:
+        """Take the node from its lessee, and delete the instance; why that is refused."""
+        if not node.changing and node.lessee != self._sentinel:
+            mark = node.mark or FREE
+            closed = Mark(mark.allocation, mark.project, leaving=mark.allocation is not None)
+            written = self.change(host, node, self._sentinel, closed)
+            if isinstance(written, str):
+                return written
+        if node.protected:
+            unprotected = self._cloud.unprotect(node)
+            if isinstance(unprotected, str):
+                return unprotected
+        self._listed.forget()
+        return self._cloud.undeploy(node)
+
+
 class IronicCompute:
     """The ``Compute`` port on Ironic; one writer at a time in this process.
 
@@ -88,18 +208,14 @@ class IronicCompute:
         self.nodes = nodes
         self._sentinel = sentinel
         self._writing = threading.Lock()
-        self._reading = _Reading()
+        self._listed = _Listed(nodes)
+        self._leases = _Leases(cloud, nodes, self._listed, sentinel)
 
     # -- the port ---------------------------------------------------------------
 
-    @contextmanager
-    def comparison(self) -> Iterator[None]:
+    def comparison(self) -> AbstractContextManager[None]:
         """See ``Compute.comparison``. The nodes are listed once."""
-        self._reading.nodes, self._reading.comparing = None, True
-        try:
-            yield
-        finally:
-            self._reading.comparing = False
+        return self._listed.comparison()
 
     def pool(self, hosts: Collection[str]) -> None:
         """See ``Compute.pool``. Nodes of allocations stay as they are.
@@ -108,25 +224,25 @@ class IronicCompute:
         When an error names nodes that cannot join, all others have joined.
         """
         with self._writing:
-            nodes = self._nodes()
+            nodes = self._listed.now()
             busy, refused = list[str](), list[str]()
             for host in sorted(set(hosts) & nodes.keys()):
                 node = nodes[host]
                 if node.mark and (node.mark.allocation or node.lessee == self._sentinel):
                     if node.mark == FREE and node.deployed:
-                        busy.append(self._shown(host, node))
+                        busy.append(_shown(host, node, self._sentinel))
                     elif node.mark == FREE:
                         self.nodes.settle(host, node)
                 elif not node.clean:
-                    busy.append(self._shown(host, node))
+                    busy.append(_shown(host, node, self._sentinel))
                 elif node.mark is None and node.lessee not in (None, self._sentinel):
                     refused.append(f"{host} is leased to project {node.lessee}")
                 else:
-                    written = self._changed(host, node, self._sentinel, FREE)
+                    written = self._leases.free(host, node)
                     if isinstance(written, str):
                         refused.append(f"{host}: {written}")
                     elif written.deployed:
-                        busy.append(self._shown(host, written))
+                        busy.append(_shown(host, written, self._sentinel))
         if busy:
             raise HostsBusy(f"free hosts must be empty, but {listed(busy)}")
         if refused:
@@ -140,7 +256,7 @@ class IronicCompute:
         being cleaned have none. A node that its allocation leaves has one until nobody can
         deploy it any more.
         """
-        nodes = self._nodes()
+        nodes = self._listed.now()
         return [
             occupant
             for host in sorted(set(hosts) & nodes.keys())
@@ -153,8 +269,8 @@ class IronicCompute:
         A free node is unfit unless it is available; one of an allocation is only while Ironic
         would refuse to deploy or clean it.
         """
-        self._reading.nodes = None
-        nodes = self._nodes()
+        self._listed.forget()
+        nodes = self._listed.now()
         return {
             host: ComputeHost(
                 unfit=self._unfit(host, nodes[host]), servers=self._on(host, nodes[host])
@@ -175,7 +291,7 @@ class IronicCompute:
 
     def stop(self, server: str) -> None:
         """See ``Compute.stop``: powers its node off."""
-        for node in self._nodes().values():
+        for node in self._listed.now().values():
             if server in (node.instance, node.uuid) and node.deployed:
                 self._cloud.power_off(node)
 
@@ -190,10 +306,11 @@ class IronicCompute:
         id, hosts = handover.allocation_id, set(handover.hosts)
         mark = Mark(id, project)
         with self._writing:
-            self._begin()
-            nodes = self._nodes()
+            nodes = self._listed.now()
             strays = {h: node for h, node in _marked(nodes, id).items() if h not in hosts}
-            staying = filter(None, [self._leave(h, node) for h, node in sorted(strays.items())])
+            staying = filter(
+                None, [self._leases.leave(h, node) for h, node in sorted(strays.items())]
+            )
             self._check_known(hosts, nodes)
             if unready := {h: nodes[h] for h in hosts.intersection(ready) if nodes[h].problem}:
                 problems = [f"{host} is {node.problem}" for host, node in sorted(unready.items())]
@@ -203,9 +320,9 @@ class IronicCompute:
             for host in sorted(hosts):
                 node = nodes[host]
                 if node.mark != mark or node.lessee != project:
-                    written = self._written(host, node, project, mark)
+                    written = self._leases.write(host, node, project, mark)
                     if host in joining and written.unfit:
-                        self._written(host, written, self._sentinel, FREE)
+                        self._leases.write(host, written, self._sentinel, FREE)
                         raise HostsBusy(f"hosts cannot be handed over: {host} is {written.unfit}")
         if left := [*staying]:
             raise HostsBusy(f"hosts cannot be taken back: {listed(left)}")
@@ -231,9 +348,8 @@ class IronicCompute:
         to ``take_back``, because Ironic refuses to change it.
         """
         with self._writing:
-            self._begin()
-            for host, node in _marked(self._nodes(), allocation_id).items():
-                self._fence(host, node)
+            for host, node in _marked(self._listed.now(), allocation_id).items():
+                self._leases.fence(host, node)
 
     def take_back(self, handover: Handover, *, force: bool = False) -> None:
         """See ``Compute.take_back``. A node is free once it is clean.
@@ -241,8 +357,7 @@ class IronicCompute:
         ``HostsBusy`` until the nodes are cleaned. With ``force`` their instances are deleted.
         """
         with self._writing:
-            self._begin()
-            nodes = self._nodes()
+            nodes = self._listed.now()
             ours = _marked(nodes, handover.allocation_id)
             ours |= {
                 host: nodes[host]
@@ -251,39 +366,23 @@ class IronicCompute:
             }
             left = list[str]()
             for host, node in sorted(ours.items()):
-                refusal = self._tear_down(host, node) if force and node.deployed else None
+                refusal = self._leases.tear_down(host, node) if force and node.deployed else None
                 if refusal:
                     left.append(f"{host} cannot be undeployed: {refusal}")
                 elif force and node.deployed:
                     left.append(f"{host} is being undeployed and cleaned")
                 elif not node.clean:
-                    left.append(self._shown(host, node))
-                elif text := self.nodes.leaving(host, node, handover.allocation_id):
-                    self._reading.nodes = None
+                    left.append(_shown(host, node, self._sentinel))
+                elif text := self._leases.leaving(host, node, handover.allocation_id):
                     left.append(text)
                 elif node.mark != FREE or node.lessee != self._sentinel:
-                    written = self._changed(host, node, self._sentinel, FREE)
+                    written = self._leases.free(host, node)
                     if isinstance(written, str):
                         left.append(f"{host}: {written}")
                     elif not written.clean:
-                        left.append(self._shown(host, written))
+                        left.append(_shown(host, written, self._sentinel))
         if left:
             raise HostsBusy(f"hosts cannot be taken back: {listed(left)}")
-
-    def _tear_down(self, host: str, node: Node) -> str | None:
-        """Take the node from its lessee, and delete the instance; why that is refused."""
-        if not node.changing and node.lessee != self._sentinel:
-            mark = node.mark or FREE
-            closed = Mark(mark.allocation, mark.project, leaving=mark.allocation is not None)
-            written = self._changed(host, node, self._sentinel, closed)
-            if isinstance(written, str):
-                return written
-        if node.protected:
-            unprotected = self._cloud.unprotect(node)
-            if isinstance(unprotected, str):
-                return unprotected
-        self._reading.nodes = None
-        return self._cloud.undeploy(node)
 
     def handed_over(self) -> Mapping[str, Handover]:
         """See ``Compute.handed_over``; the project of a fenced allocation is the sentinel.
@@ -291,8 +390,7 @@ class IronicCompute:
         The projects are those that can deploy the nodes, by commas. Nodes that an allocation
         leaves are missing.
         """
-        self._begin()
-        return self._handed_over(self._nodes())
+        return self._handed_over(self._listed.now())
 
     def _handed_over(self, nodes: Mapping[str, Node]) -> Mapping[str, Handover]:
         found: dict[str, dict[str, Node]] = {}
@@ -310,8 +408,7 @@ class IronicCompute:
 
     def observed(self) -> Observed:
         """See ``Compute.observed``. One listing of the nodes."""
-        self._begin()
-        nodes = self._nodes()
+        nodes = self._listed.now()
         handed_over = self._handed_over(nodes)
         return Observed(
             handed_over,
@@ -385,81 +482,6 @@ class IronicCompute:
             project = node.mark.project
         return (Occupant(host, node.instance or node.uuid, project),)
 
-    def _shown(self, host: str, node: Node) -> str:
-        error = f" ({node.last_error})" if node.last_error else ""
-        lessee = node.lessee if node.lessee != self._sentinel else None
-        project = lessee or (node.mark.project if node.mark else None)
-        of = f" for project {project}" if project else ""
-        return (
-            f"{host} is {node.state}{of}{error}"
-            if node.state != AVAILABLE
-            else (f"{host} is reserved for instance {node.instance}")
-        )
-
-    # -- what Ironic has ------------------------------------------------------------
-
-    def _begin(self) -> None:
-        """Read the nodes anew where they are needed, unless this is a comparison."""
-        if not self._reading.comparing:
-            self._reading.nodes = None
-
-    def _nodes(self) -> dict[str, Node]:
-        """All nodes by name of their host; those of no host by their own name."""
-        if not self._reading.comparing:
-            self._reading.nodes = None
-        if self._reading.nodes is None:
-            self._reading.nodes = self.nodes.by_host()
-        return self._reading.nodes
-
-    # -- changes ------------------------------------------------------------------
-
-    def _changed(self, host: str, node: Node, lessee: str | None, mark: Mark) -> "Node | str":
-        """Set lessee and mark; the node as it is then, or why Ironic refuses that now."""
-        try:
-            written = self._cloud.change(node, lessee, mark)
-        except LaasError:
-            self._reading.nodes = None
-            raise
-        if isinstance(written, str):
-            self._reading.nodes = None
-        elif self._reading.nodes is not None:
-            self._reading.nodes[host] = written
-        return written
-
-    def _written(self, host: str, node: Node, lessee: str, mark: Mark) -> Node:
-        written = self._changed(host, node, lessee, mark)
-        if isinstance(written, str):
-            raise Conflict(f"node {host} cannot be leased to {lessee} now: {written}")
-        return written
-
-    def _fence(self, host: str, node: Node) -> None:
-        """Let nobody deploy a node of an allocation; with an instance once that is gone."""
-        assert node.mark is not None
-        lessee = node.lessee if node.deployed else self._sentinel
-        closed = replace(node.mark, leaving=True)
-        if not node.changing and (node.lessee, node.mark) != (lessee, closed):
-            self._changed(host, node, lessee, closed)
-
-    def _leave(self, host: str, node: Node) -> str | None:
-        """Free a node that leaves an allocation; why that is not possible yet.
-
-        With an instance it is marked, so that ``occupants`` shows it until it is free.
-        """
-        if node.changing:
-            return self._shown(host, node)
-        if node.deployed:
-            self._fence(host, node)
-            return None
-        assert node.mark is not None
-        assert node.mark.allocation is not None
-        if self.nodes.prepares:
-            self._fence(host, node)
-        if text := self.nodes.leaving(host, node, node.mark.allocation):
-            self._reading.nodes = None
-            return text
-        written = self._changed(host, node, self._sentinel, FREE)
-        return f"{host}: {written}" if isinstance(written, str) else None
-
 
 def connect(
     conf: cfg.ConfigOpts,
@@ -485,3 +507,16 @@ def _belongs(node: Node, allocation_id: str) -> bool:
 
 def _marked(nodes: Mapping[str, Node], allocation_id: str) -> dict[str, Node]:
     return {host: node for host, node in nodes.items() if _belongs(node, allocation_id)}
+
+
+def _shown(host: str, node: Node, sentinel: str) -> str:
+    """Why a node is not free, in words."""
+    error = f" ({node.last_error})" if node.last_error else ""
+    lessee = node.lessee if node.lessee != sentinel else None
+    project = lessee or (node.mark.project if node.mark else None)
+    of = f" for project {project}" if project else ""
+    return (
+        f"{host} is {node.state}{of}{error}"
+        if node.state != AVAILABLE
+        else (f"{host} is reserved for instance {node.instance}")
+    )

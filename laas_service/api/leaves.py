@@ -9,7 +9,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from laas_service.api.resource import Answer, Call
-from laas_service.api.schemas.allocations import AllocatedHost
 from laas_service.api.schemas.base import Body, Guid, Schema, guid
 from laas_service.api.schemas.fabrics import (
     By,
@@ -19,6 +18,7 @@ from laas_service.api.schemas.fabrics import (
     SwitchCondition,
     said,
 )
+from laas_service.api.schemas.placements import AllocatedHost
 from laas_service.app.lifecycle import State
 from laas_service.app.records import HostState, SwitchState
 from laas_service.app.views.leaf import LeafEntry

@@ -53,6 +53,7 @@ from laas_service.app.requests import (
     check_demand,
 )
 from laas_service.app.retries import retrying
+from laas_service.app.wording import reasons, waits
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import ContentionFree
@@ -320,11 +321,11 @@ class Allocations:
         if to is None:
             return record
         if to is State.RELEASED:
-            reason = lifecycle.cancelled_reason(caller.user_id)
+            reason = reasons.cancelled_reason(caller.user_id)
             return self._store.allocations.cancel(record, reason, by=caller.initiator)
         if not force and is_in_compute(record, self._compute):
             self._check_empty(record)
-        reason = lifecycle.release_reason(caller.user_id, force=force)
+        reason = reasons.release_reason(caller.user_id, force=force)
         return self._store.allocations.transition(
             record, to, reason, force=force, by=caller.initiator
         )
@@ -349,7 +350,7 @@ class Allocations:
             return record
         if record.state not in LIVE:
             raise Conflict(f"allocation {id} is {record.state.value}; nothing of it can move")
-        reason = lifecycle.consent_reason(consent.movable.value, caller.user_id)
+        reason = reasons.consent_reason(consent.movable.value, caller.user_id)
         return self._store.placement_changes.consent(record, consent, reason, by=caller.initiator)
 
     @REPEATED.wraps
@@ -391,8 +392,7 @@ class Allocations:
             self._store.placement_changes, record, wanted, caller.initiator, limits
         )
         if isinstance(answer, NoFit):
-            memory = self._store.compute_hosts.memory(record.fabric)
-            return naming_withheld(answer, memory, caller.admin)
+            return self._naming_withheld(answer, caller, record)
         self._wake()
         return answer
 
@@ -420,8 +420,7 @@ class Allocations:
         ledger = view.copy()
         answer = wanted.chosen(ledger, record, placed)
         if isinstance(answer, NoFit):
-            memory = self._store.compute_hosts.memory(record.fabric)
-            return naming_withheld(answer, memory, caller.admin)
+            return self._naming_withheld(answer, caller, record)
         fabric = self._store.fabrics.get(record.fabric)
         cost = ledger.features.cost(answer.hosts(fabric.topology))
         change = begun(view, placed, answer)
@@ -453,8 +452,9 @@ class Allocations:
         answer = begin_slot_change(
             self._store.placement_changes, record, wanted, caller.initiator, limits
         )
-        if isinstance(answer, AllocationRecord):
-            self._wake()
+        if isinstance(answer, NoFit):
+            return self._naming_withheld(answer, caller, record)
+        self._wake()
         return answer
 
     def propose_slots(
@@ -476,7 +476,7 @@ class Allocations:
         view, _ = self._store.fabrics.ledger(record.fabric)
         answer = wanted.chosen(view.copy(), record, placed)
         if isinstance(answer, NoFit):
-            return answer
+            return self._naming_withheld(answer, caller, record)
         fabric = self._store.fabrics.get(record.fabric)
         return Proposal(fabric, record.project_id, answer, change=Change.begun(placed, answer))
 
@@ -502,7 +502,7 @@ class Allocations:
                 f"allocation {record.id} gets {change.new.requested} hosts; wait until its "
                 f"placement has changed, or ask for {change.old.requested} hosts to turn back"
             )
-        reason = lifecycle.called_off_reason(caller.user_id)
+        reason = reasons.called_off_reason(caller.user_id)
         answer = self._store.placement_changes.turn_back(record, reason, by=caller.initiator)
         self._wake()
         return answer
@@ -542,11 +542,7 @@ class Allocations:
         busy = {occupant.host for occupant in self._compute.occupants(asked_for)}
         empty = [numbers[name] for name in asked_for if name not in busy]
         if len(empty) < fewer:
-            raise HostsBusy(
-                f"{fewer} hosts without servers are to be given back, and {len(empty)} of "
-                f"{len(asked_for)} have none; delete or move the servers on {fewer - len(empty)} "
-                f"of {listed(sorted(busy))}"
-            )
+            raise HostsBusy(waits.too_few_empty(fewer, len(empty), len(asked_for), sorted(busy)))
         return tuple(sorted(empty))
 
     @REPEATED.wraps
@@ -581,8 +577,7 @@ class Allocations:
         wanted = Replacement(leave, RequestBudget(self._search_budget))
         answer = begin_replacement(self._store.placement_changes, record, wanted, caller.initiator)
         if isinstance(answer, NoFit):
-            memory = self._store.compute_hosts.memory(record.fabric)
-            return naming_withheld(answer, memory, caller.admin)
+            return self._naming_withheld(answer, caller, record)
         self._wake()
         return answer
 
@@ -603,8 +598,7 @@ class Allocations:
         view, _ = self._store.fabrics.ledger(record.fabric)
         answer = wanted.chosen(view.copy(), record, placed) if leave else placed
         if isinstance(answer, NoFit):
-            memory = self._store.compute_hosts.memory(record.fabric)
-            return naming_withheld(answer, memory, caller.admin)
+            return self._naming_withheld(answer, caller, record)
         fabric = self._store.fabrics.get(record.fabric)
         cost = view.features.cost(answer.hosts(fabric.topology))
         change = begun(view, placed, answer)
@@ -625,7 +619,7 @@ class Allocations:
         """
         record = self._expected(caller, id, versions)
         if record.announced is not None and record.change is None and caller.admin:
-            reason = lifecycle.not_moved_reason(f"{caller.user_id} asked for it")
+            reason = reasons.not_moved_reason(f"{caller.user_id} asked for it")
             return self._store.placement_changes.drop_announcement(
                 record, reason, by=caller.initiator
             )
@@ -637,7 +631,7 @@ class Allocations:
             )
         if not (change.claimed.size or change.freed.size):
             raise Conflict(f"only links of allocation {id} change; its hosts stay")
-        reason = lifecycle.called_off_reason(caller.user_id)
+        reason = reasons.called_off_reason(caller.user_id)
         answer = self._store.placement_changes.turn_back(record, reason, by=caller.initiator)
         self._wake()
         return answer
@@ -689,7 +683,7 @@ class Allocations:
         waits = self._store.observations.holding(record.fabric).waits_for is not None
         to = lifecycle.state_after_retry(record, waits=waits)
         if to is not None:
-            reason = lifecycle.retry_reason(caller.user_id)
+            reason = reasons.retry_reason(caller.user_id)
             record = self._store.allocations.transition(record, to, reason, by=caller.initiator)
         self._wake()
         return record
@@ -787,16 +781,25 @@ class Allocations:
             empty = ledger.ledger(request.parent).unowned()
             possible = self._slots.fits(empty, request.slots, budget)
             cut_off = refusal.cut_off or budget.cut
-            return replace(refusal, fits_when_empty=possible, cut_off=cut_off)
+            answer = replace(refusal, fits_when_empty=possible, cut_off=cut_off)
+            return self._naming_withheld(answer, caller, request)
         policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
         ledger = self._store.fabrics.ledger(request.fabric)[0].ledger(request.parent)
         words = self._store.components.words(request.fabric)
         admin = caller.admin
         answer = explained(refusal, request, policy, ledger, admin, words, effort, server_limit)
-        if request.parent is None:
-            memory = self._store.compute_hosts.memory(request.fabric)
-            answer = naming_withheld(answer, memory, caller.admin)
-        return replace(answer, cut_off=budget.cut or effort.cut)
+        answer = replace(answer, cut_off=budget.cut or effort.cut)
+        return self._naming_withheld(answer, caller, request)
+
+    def _naming_withheld(
+        self, refusal: NoFit, caller: Caller, asked: AllocationRequest | AllocationRecord
+    ) -> NoFit:
+        """The refusal with the withheld hosts of the fabric, or of the parent."""
+        memory = self._store.compute_hosts.memory(asked.fabric)
+        if asked.parent is not None and memory.withheld():
+            parent = self._store.allocations.get(asked.parent)
+            memory = memory.only(host_names(self._store.fabrics.get(asked.fabric), parent.held))
+        return naming_withheld(refusal, memory, caller.admin)
 
     def _places(self, records: Iterable[AllocationRecord]) -> dict[str, Place]:
         """The places of the records that are queued."""
@@ -846,13 +849,9 @@ class Allocations:
         else:
             found = self._compute.occupants(host_names(fabric, record.held))
         busy = sorted({occupant.host for occupant in found if not occupant.deleted_at})
-        texts = []
-        if busy:
-            texts = [f"servers still run on {listed(busy)}; delete them first"]
-        if kept := [f"{one.host} {one.text}" for one in found if one.deleted_at]:
-            texts.append(f"{listed(sorted(kept))}; {KEPT}")
-        if texts:
-            raise HostsBusy(f"{'; '.join(texts)}, or release with force")
+        kept = sorted(f"{one.host} {one.text}" for one in found if one.deleted_at)
+        if busy or kept:
+            raise HostsBusy(waits.not_empty(busy, kept, KEPT))
 
 
 def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:

@@ -5,7 +5,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from laas_service.app.ports.compute import Handover
+from laas_service.app.ports.compute import Handover, HostShare, Share
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.allocation import Allocation
 
@@ -20,10 +20,10 @@ class ClaimsSlots(Protocol):
 def handover_of(fabric: FabricRecord, record: AllocationRecord) -> Handover:
     """An allocation of a fabric as compute sees it, once its present step is taken."""
     names = host_names(fabric, record.open_hosts)
-    slots = None
+    share: HostShare = Share.WHOLE
     if record.slots is not None:
-        slots = slots_by_name(fabric, record.open_hosts)
-    return Handover(record.id, record.project_id, names, slots)
+        share = slots_by_name(fabric, record.open_hosts)
+    return Handover(record.id, record.project_id, names, share)
 
 
 def host_names(fabric: FabricRecord, placement: Allocation | None) -> tuple[str, ...]:

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The life of an allocation: states, changes of placement, the next action, reasons; pure.
+"""The life of an allocation: states, changes of placement, the next action; pure.
 
 The only module that knows them. Convergence, the database, the API and the drift check ask
-it, so a new state or a new step of a change of placement is added here.
+it, so a new state or a new step of a change of placement is added here. ``wording`` has the
+sentences about them.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from laas_service.domain.allocation import Allocation, Sharing, SlotDemand
 from laas_service.domain.errors import Conflict
-from laas_service.domain.moves.consent import Movable
-from laas_service.domain.topology import Link, Topology, link_name
-from laas_service.domain.wording import listed
-from laas_service.messages import ConfirmedBy
+from laas_service.domain.topology import Link, Topology
 
 # -- states ---------------------------------------------------------------------------
 
@@ -78,18 +76,6 @@ HANDED_OVER = frozenset({State.ACTIVE})
 
 ENTERABLE = frozenset({State.ALLOCATING, State.ACTIVE})
 """The states in which a container takes further allocations."""
-
-
-# -- confirmation of routes ---------------------------------------------------------------
-
-CONFIRMATION: Mapping[ConfirmedBy, str] = {
-    ConfirmedBy.SWITCHES: "confirmed in the switches",
-    ConfirmedBy.AGENT: "confirmed by the agent beside OpenSM",
-    ConfirmedBy.UFM: "written, partitions confirmed by UFM",
-    ConfirmedBy.FILES: "written, nobody read the switches",
-    ConfirmedBy.NOBODY: "written, no subnet manager is configured",
-}
-"""What is known of new routes, or of a withdrawal of routes, by what they are confirmed by."""
 
 
 # -- changes of placement ---------------------------------------------------------------
@@ -153,15 +139,12 @@ class Step:
     """One step of a change of placement.
 
     ``routes`` are those that the step wants; with ``awaits_routes`` the worker takes
-    ``action`` only after they are confirmed, else at once. ``done`` is the reason that is told
-    when the step is over, and says by what they were confirmed. The hosts of ``open_hosts``
-    accept servers of the project once ``action`` is taken. Both placements are claimed during
-    every step.
+    ``action`` only after they are confirmed, else at once. The hosts of ``open_hosts`` accept
+    servers of the project once ``action`` is taken. Both placements are claimed during every step.
     """
 
     phase: Phase
     routes: Callable[[Change], Routes]
-    done: Callable[[Change, Topology, ConfirmedBy], str]
     open_hosts: Callable[[Change], Allocation]
     action: Action = Action.PROCEED
     awaits_routes: bool = True
@@ -292,15 +275,6 @@ class Change:
             order = [Phase.ENTER]
         return replace(back, phase=next(phase for phase in order if phase in phases))
 
-    def done(self, topology: Topology, by: ConfirmedBy, *, scripted: bool = False) -> str:
-        """The reason that is told when the present step is over; ``by`` confirmed its routes.
-
-        With ``scripted`` an operator hands hosts over and takes them back by a script.
-        """
-        told = self.step.done(self, topology, by)
-        unchecked = scripted and self.step.action is not Action.PROCEED
-        return f"{told}; by a script, nobody checked that it was run" if unchecked else told
-
 
 STEPS: Sequence[Step] = (
     Step(
@@ -309,51 +283,33 @@ STEPS: Sequence[Step] = (
         open_hosts=lambda change: change.kept,
         action=Action.STOP,
         awaits_routes=False,
-        done=lambda change, topology, by: (
-            f"no server runs on the {_hosts(change.freed)} that leave; the routes change"
-        ),
     ),
     Step(
         Phase.PREPARE,
         routes=lambda change: Routes(change.old, change.new, change.bridge),
         open_hosts=lambda change: change.kept if change.parted else change.old,
-        done=lambda change, topology, by: (
-            f"routes over the new links {CONFIRMATION[by]}; traffic goes over to them"
-        ),
     ),
     Step(
         Phase.SWITCH,
         routes=lambda change: Routes(change.new, change.old, change.bridge),
         open_hosts=lambda change: change.kept if change.parted else change.old,
-        done=lambda change, topology, by: (
-            f"routes that move the traffic to the new links {CONFIRMATION[by]}; "
-            + ("the old routes have to go" if not _changes_hosts(change) else "the hosts change")
-        ),
     ),
     Step(
         Phase.ENTER,
         routes=lambda change: Routes(change.new, change.old, change.bridge),
         open_hosts=lambda change: change.new if change.parted else change.held,
         action=Action.OPEN,
-        done=lambda change, topology, by: f"{_hosts(change.claimed)} handed over",
     ),
     Step(
         Phase.LEAVE,
         routes=lambda change: Routes(change.new, change.old, change.bridge),
         open_hosts=lambda change: change.new,
         action=Action.GIVE_BACK,
-        done=lambda change, topology, by: (
-            f"{_hosts(change.freed)} taken back; their routes have to go"
-        ),
     ),
     Step(
         Phase.WITHDRAW,
         routes=lambda change: Routes(change.new),
         open_hosts=lambda change: change.new,
-        done=lambda change, topology, by: (
-            f"withdrawal of the old routes {CONFIRMATION[by]}; "
-            f"freed {_freed_named(change, topology)}"
-        ),
     ),
 )
 """The steps of a change: stop servers that the new hosts could not reach, lay the new routes
@@ -368,17 +324,9 @@ MOVE_UNITS = Step(
     open_hosts=lambda change: change.new,
     action=Action.SETTLE,
     awaits_routes=False,
-    done=lambda change, topology, by: (
-        f"{_moves(change)} counted as done; nobody checked that virtual machines moved"
-    ),
 )
 """The only step of a change of slots in which virtual machines move. Hosts and links promise both
 places until then."""
-
-
-def _moves(change: Change) -> str:
-    moves = change.new.slots.moves if change.new.slots is not None else ()
-    return f"{len(moves)} {'move' if len(moves) == 1 else 'moves'}"
 
 
 def settling(old: Allocation, new: Allocation) -> Change:
@@ -415,22 +363,6 @@ def asks_more(old: Allocation, new: Allocation) -> bool:
     assert new.slots is not None
     both = zip(old.slots.demand.each, new.slots.demand.each, strict=False)
     return any(now > was for pair in both for was, now in zip(*pair, strict=True))
-
-
-def _changes_hosts(change: Change) -> bool:
-    return bool(change.claimed.size or change.freed.size)
-
-
-def _hosts(placement: Allocation) -> str:
-    return f"{placement.size} {'host' if placement.size == 1 else 'hosts'}"
-
-
-def _freed_named(change: Change, topology: Topology) -> str:
-    """The hosts and links that a change frees; "nothing" if it frees none."""
-    links = list(change.freed.links(topology))
-    named = [_hosts(change.freed)] if change.freed.size else []
-    named += [links_named(links, topology)] if links else []
-    return " and ".join(named) or "nothing"
 
 
 def routes(
@@ -835,305 +767,3 @@ def check_repairable(allocation: Standing) -> Allocation:
 
 def _conflict(allocation: Standing, why: str) -> Conflict:
     return Conflict(f"allocation {allocation.id!r} is {allocation.state.value}; {why}")
-
-
-# -- reasons that are told -------------------------------------------------------------------
-
-RESIZE_REASON = "resize from "
-"""The beginning of every ``resize_reason``."""
-
-HANDED_BACK_REASON = "its routes are to be withdrawn"
-
-
-def active_reason(
-    by: ConfirmedBy,
-    *,
-    scripted: bool,
-    container: bool,
-    shared: bool = False,
-    claimed: bool = False,
-) -> str:
-    """``by`` confirmed the routes. With ``scripted`` an operator hands hosts over by a script.
-
-    ``shared`` are slots of shared hosts; with ``claimed`` compute keeps servers to them.
-    """
-    if shared and claimed:
-        hosts = "slots set in placement; bandwidth is accounted, not enforced"
-    elif shared:
-        hosts = "slots and bandwidth are accounted, not enforced"
-    elif container:
-        hosts = "hosts stay in the pool, for allocations inside"
-    elif scripted:
-        hosts = "script that hands the hosts over written, nobody checked that it was run"
-    else:
-        hosts = "hosts handed over"
-    return f"routes {CONFIRMATION[by]}; {hosts}"
-
-
-def freed_reason(by: ConfirmedBy, *, scripted: bool, container: bool, shared: bool = False) -> str:
-    """``by`` confirmed the withdrawal of the routes; the rest as for ``active_reason``."""
-    if shared:
-        return "slots and bandwidth given back"
-    if container:
-        hosts = "hosts stayed in the pool"
-    elif scripted:
-        hosts = "script that takes the hosts back written, nobody checked that it was run"
-    else:
-        hosts = "hosts taken back"
-    return f"{hosts}; withdrawal of the routes {CONFIRMATION[by]}"
-
-
-def queued_reason(refusal: str) -> str:
-    return f"waits: {refusal}"
-
-
-def unusable_reason(hosts: str) -> str:
-    return f"placed anew, because hosts cannot be used: {hosts}; its routes are to be withdrawn"
-
-
-def requeued_reason(by: ConfirmedBy) -> str:
-    return f"withdrawal of the routes {CONFIRMATION[by]}; waits for other hosts"
-
-
-def unchecked_remark(project: str) -> str:
-    """What is added to the first reason of an allocation for a project named by others."""
-    return f"; nobody checked that project {project} exists"
-
-
-def claimed_reason(hosts: int, partitions: int = 1) -> str:
-    """``partitions`` are more than one if the allocation's links do not join its rails."""
-    apart = f"; its links do not join its rails, so they have {partitions} partition keys"
-    return f"claimed {hosts} hosts" + (apart if partitions > 1 else "")
-
-
-def slots_reason(placed: Allocation) -> str:
-    """Slots of shared hosts were claimed."""
-    assert placed.slots is not None
-    hosts = len(placed.slots.units)
-    return f"claimed {placed.slots.demand.slots} slots on {hosts} shared hosts of {placed.parent}"
-
-
-def slot_change_reason(old: Allocation, new: Allocation, named: Sequence[str], user: str) -> str:
-    """``user`` asked for other slots; ``named`` are the moves."""
-    assert old.slots is not None
-    assert new.slots is not None
-    was, now = old.slots.demand, new.slots.demand
-    told = f"{was.slots} slots of {was.range} to {now.slots} of {now.range}"
-    return f"{told} asked for by {user}: {listed(named) if named else 'nothing moves'}"
-
-
-def limited_reason(by: str | None) -> str:
-    """What its servers send is limited ``by`` something from now on; None: by nothing."""
-    if by == "neutron":
-        return "what servers send is limited by Neutron; what they receive is not"
-    if by is None:
-        return "what servers send is not limited any more: accounted, not enforced"
-    return "commands that limit what servers send written, nobody checked that they were run"
-
-
-def settled_reason(change: Change) -> str:
-    """The slots of a change are set in compute, and no server is beyond them."""
-    assert change.new.slots is not None
-    return f"{change.new.slots.demand.slots} slots set; no server is beyond them"
-
-
-def cancelled_reason(user: str) -> str:
-    return f"cancelled by {user}"
-
-
-def release_reason(user: str, *, force: bool) -> str:
-    return f"{'forced release' if force else 'release'} asked for by {user}"
-
-
-def retry_reason(user: str) -> str:
-    return f"retry asked for by {user}"
-
-
-def renamed_reason(name: str) -> str:
-    """``name`` is the old one."""
-    return f"renamed from {name!r}"
-
-
-def parked_reason(tries: int, why: str) -> str:
-    return f"parked after {tries} tries of its step: {why}"
-
-
-def hosts_repaired_reason(difference: str) -> str:
-    return f"repaired: {difference}"
-
-
-def strangers_reason(servers: str, *, closed: bool) -> str:
-    """``servers`` are those of other projects; with ``closed`` no new ones start beside them."""
-    effect = "; these hosts accept no new server until they are gone" if closed else ""
-    return f"servers of other projects on its hosts: {servers}{effect}"
-
-
-def resize_reason(change: Change, user: str) -> str:
-    """``user`` asked for the change of size."""
-    old, new = change.old.requested, change.new.requested
-    parts = [
-        f"{_hosts(part)} {verb}"
-        for part, verb in ((change.claimed, "join"), (change.freed, "leave"))
-        if part.size
-    ]
-    return f"{RESIZE_REASON}{old} to {new} hosts asked for by {user}: {', '.join(parts) or 'links'}"
-
-
-def resized_from(reason: str) -> int | None:
-    """The number of hosts before a resize, by its ``resize_reason``; None for other reasons."""
-    number = reason.removeprefix(RESIZE_REASON).partition(" ")[0]
-    return int(number) if reason.startswith(RESIZE_REASON) and number.isdigit() else None
-
-
-def replacement_reason(change: Change, user: str, movable: Movable) -> str:
-    """``user`` asked for other hosts in place of some."""
-    return f"other hosts asked for by {user}: {_exchange(change, movable)}"
-
-
-def _exchange(change: Change, movable: Movable) -> str:
-    """The hosts that change; with ``NEVER`` the owner is asked to empty those that leave."""
-    told = f"{_hosts(change.claimed)} join, {_hosts(change.freed)} leave"
-    if movable is not Movable.NEVER:
-        return told
-    return f"{told}; empty these once the others are handed over"
-
-
-def announced_reason(
-    old: Allocation, new: Allocation, why: str, begins: str, user: str, *, forced: bool
-) -> str:
-    """``user`` asked for the move; ``why`` goes behind "a move", like "off drained hosts"."""
-    left, joined = old.beyond(new), new.beyond(old)
-    what = f"{_hosts(left)} leave, {_hosts(joined)} join" if left.size else "links alone"
-    if new.slots is not None:
-        what = f"{units_named(len(new.slots.moves))} to other shared hosts"
-    objection = "no consent is needed" if forced else "movable = never calls it off until then"
-    return f"a move {why} is announced by {user} for {begins} or later: {what}; {objection}"
-
-
-QUEUE = "the queue"
-"""What announces a move that makes room for the head of a queue, in place of a user."""
-
-
-def room_reason(tenants: int, hosts: int) -> str:
-    """``tenants`` move for the head of a queue, to ``hosts`` new hosts."""
-    moved = "1 allocation moves" if tenants == 1 else f"{tenants} allocations move"
-    what = f"{hosts} new {'host' if hosts == 1 else 'hosts'}" if hosts else "other links alone"
-    return f"room is made for it: {moved}, to {what}"
-
-
-def no_room_reason(why: str) -> str:
-    return f"no room is made for it: {why}"
-
-
-def units_named(units: int) -> str:
-    return "1 virtual machine moves" if units == 1 else f"{units} virtual machines move"
-
-
-def moved_reason(change: Change, movable: Movable) -> str:
-    """The move that was announced begins."""
-    if change.new.slots is not None:
-        return f"moves as announced: {units_named(len(change.new.slots.moves))}"
-    if not _changes_hosts(change):
-        return "moves as announced: links alone, servers run on"
-    return f"moves as announced: {_exchange(change, movable)}"
-
-
-def bridge_remark(change: Change, topology: Topology) -> str:
-    """What is added about packets between old and new hosts; empty if no links are claimed."""
-    if change.parted:
-        told = "no free links join old and new hosts, so servers stop before they leave"
-        return f"; {told}"
-    links = [] if change.bridge is None else list(change.bridge.links(topology))
-    joins = "joins" if len(links) == 1 else "join"
-    return f"; {links_named(links, topology)} {joins} old and new hosts meanwhile" if links else ""
-
-
-def servers_go_remark(hosts: int, *, live: bool) -> str:
-    """What is added where new hosts are handed over and the service empties ``hosts`` old ones."""
-    how = "those that run need not stop" if live else "they stop meanwhile"
-    return f"; the service moves the servers of {hosts} hosts to them, and {how}"
-
-
-def not_left(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str]) -> str:
-    """Why old hosts cannot be taken back: ``busy`` (names), and what becomes of their servers."""
-    told = [f"servers still run on {listed(busy)}, which the allocation leaves"] if busy else []
-    if under_way:
-        told.append(f"under way: {listed(under_way)}")
-    if stuck:
-        told.append(f"cannot be moved by the service: {listed(stuck)}")
-    if stuck or not under_way:
-        told.append("delete or move them, or ask for the old size again")
-    return "; ".join(told)
-
-
-LEFT_BEHIND = "servers run on hosts that the allocation leaves"
-
-
-def _servers(*groups: tuple[str, Sequence[str]]) -> str:
-    """Each group that has servers, with what is said of them and their names."""
-    return "; ".join(f"{said}: {listed(servers)}" for said, servers in groups if servers)
-
-
-def not_settled(under_way: Sequence[str], stuck: Sequence[str]) -> str:
-    """Why the old slots are still held."""
-    return _servers(("under way", under_way), ("servers are beyond the slots", stuck))
-
-
-def not_stopped(under_way: Sequence[str], stuck: Sequence[str]) -> str:
-    """Why the routes of a change wait: servers that stop, and those that only the owner stops."""
-    return _servers(("servers stop", under_way), (LEFT_BEHIND, stuck))
-
-
-def stopped_again(under_way: Sequence[str], stuck: Sequence[str]) -> str:
-    """Why a change waits whose servers had stopped."""
-    return _servers(("servers were started and stop again", under_way), (LEFT_BEHIND, stuck))
-
-
-def not_unlocked(stuck: Sequence[str]) -> str:
-    """Why a release waits: its owner cannot delete these servers."""
-    return f"servers that stopped for a move are still locked: {listed(stuck)}"
-
-
-def not_started(under_way: Sequence[str], stuck: Sequence[str]) -> str:
-    """Why a change waits although the old hosts are empty."""
-    return _servers(("servers start again", under_way), ("servers cannot be started again", stuck))
-
-
-def arrived_reason(servers: Sequence[str]) -> str:
-    """``servers`` were moved by the service."""
-    return f"moved: {listed(servers)}"
-
-
-def not_moved_reason(why: str) -> str:
-    return f"the announced move is called off: {why}"
-
-
-def consent_reason(movable: str, user: str) -> str:
-    return f"movable is {movable} from now on, as {user} asked"
-
-
-def turned_back_reason(why: str) -> str:
-    return f"the change of placement turns back: {why}"
-
-
-def called_off_reason(user: str) -> str:
-    return turned_back_reason(f"called off by {user}")
-
-
-def window_over_reason(busy: str) -> str:
-    return turned_back_reason(f"the time to empty its old hosts is over: {busy}")
-
-
-def unusable_joining_reason(hosts: str) -> str:
-    return turned_back_reason(f"new hosts cannot be used: {hosts}")
-
-
-def link_repair_reason(change: Change, topology: Topology) -> str:
-    failed = links_named(change.freed.links(topology), topology)
-    return f"repair: {failed} replaced by {links_named(change.claimed.links(topology), topology)}"
-
-
-def links_named(links: Iterable[Link], topology: Topology) -> str:
-    """Links by name in the order of their numbers, the first few of many."""
-    names = [link_name(link) for link in sorted(links, key=topology.tree.link_id)]
-    return f"{'link' if len(names) == 1 else 'links'} {listed(names)}"

@@ -34,6 +34,7 @@ from laas_service.app.room_planner import (
     RoomPlanner,
 )
 from laas_service.app.views import leaf
+from laas_service.app.wording import reasons
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import Conflict, DoubleClaim, InvalidInput, LaasError, NotFound
@@ -385,7 +386,7 @@ class Moves:
     ) -> PlannedMove:
         """Record and tell the move. Raises: ConcurrentUpdate, Conflict, QuotaExceeded."""
         begins = move.begins.isoformat(timespec="seconds")
-        reason = lifecycle.announced_reason(
+        reason = reasons.announced_reason(
             move.old, move.new, why, begins, caller.user_id, forced=forced
         )
         record = self._store.placement_changes.announce(

@@ -13,6 +13,7 @@ from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Change
 from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, Move
+from laas_service.app.wording import reasons
 from laas_service.domain.admission.constrained import restricted_view
 from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal, SlotDemand
 from laas_service.domain.budget import RequestBudget
@@ -59,7 +60,7 @@ def begin_link_repair(
         if answer is placed:
             return None
         change = Change.begun(placed, answer)
-        return Move(answer, lifecycle.link_repair_reason(change, fabric.topology))
+        return Move(answer, reasons.link_repair_reason(change, fabric.topology))
 
     answer = changes.move(record, choose, by=by)
     return record if answer is None else answer
@@ -91,7 +92,7 @@ class Resize:
         answer = resize(view, placed, self.hosts, self.give_back or None, self.budget)
         if isinstance(answer, Allocation):
             return _spread(answer, fabric.topology, constraints) or answer
-        if answer.reason is Refusal.TOO_FEW_HOSTS and view is not ledger:
+        if answer.reason.facts.by_count and view is not ledger:
             detail = f"{answer.detail}, of those that meet its constraints"
             answer = replace(answer, reason=Refusal.CONSTRAINT, detail=detail)
         moved = None
@@ -125,7 +126,7 @@ def begin_resize(
         if isinstance(answer, NoFit):
             return answer
         change = begun(fabric, placed, answer)
-        reason = lifecycle.resize_reason(change, by.user_id)
+        reason = reasons.resize_reason(change, by.user_id)
         return _move(change, reason, fabric.topology)
 
     return changes.move(record, choose, by=by, limits=limits)
@@ -210,7 +211,7 @@ def begin_replacement(
         if isinstance(answer, NoFit):
             return answer
         change, movable = begun(fabric, placed, answer), record.consent.movable
-        reason = lifecycle.replacement_reason(change, by.user_id, movable)
+        reason = reasons.replacement_reason(change, by.user_id, movable)
         return _move(change, reason, fabric.topology)
 
     return changes.move(record, choose, by=by)
@@ -282,7 +283,7 @@ def begin_slot_change(
         if isinstance(answer, NoFit):
             return answer
         named = wanted.named(answer)
-        reason = lifecycle.slot_change_reason(placed, answer, named, by.user_id)
+        reason = reasons.slot_change_reason(placed, answer, named, by.user_id)
         return Move(answer, reason, settles=wanted.settles)
 
     return changes.move(record, choose, by=by, limits=limits)
@@ -295,7 +296,7 @@ def begun(fabric: LedgerView, placed: Allocation, to: Allocation) -> Change:
 
 
 def _move(change: Change, reason: str, topology: Topology) -> Move:
-    return Move(change.new, reason + lifecycle.bridge_remark(change, topology), change.bridge)
+    return Move(change.new, reason + reasons.bridge_remark(change, topology), change.bridge)
 
 
 def _current(
@@ -399,15 +400,15 @@ def begin_announced_move(
             taken = "slots" if to.slots is not None else "hosts or links"
             return f"its new {taken} are no longer free"
         if to.slots is not None:
-            reason = lifecycle.moved_reason(Change.begun(placed, to), record.consent.movable)
+            reason = reasons.moved_reason(Change.begun(placed, to), record.consent.movable)
             return Move(to, reason, settles=settles)
         change = begun(fabric, placed, to)
         if change.parted and record.consent.movable is Movable.LIVE and not record.move_forced:
             return "its servers may not stop, and no free links join old and new hosts"
-        reason = lifecycle.moved_reason(change, record.consent.movable)
+        reason = reasons.moved_reason(change, record.consent.movable)
         return _move(change, reason, fabric.topology)
 
     answer = changes.move(record, choose)
     if isinstance(answer, AllocationRecord):
         return answer
-    return changes.drop_announcement(record, lifecycle.not_moved_reason(answer))
+    return changes.drop_announcement(record, reasons.not_moved_reason(answer))

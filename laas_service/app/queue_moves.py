@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from typing import NamedTuple, Self
 
-from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.queue_rooms import Told
@@ -33,6 +32,7 @@ from laas_service.app.room_planner import (
     RoomPlanner,
     notice_class,
 )
+from laas_service.app.wording import reasons
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -238,7 +238,7 @@ class QueueMoves:
             announce=Told(plan.moves[0].record, self._announcement(planned, plan)),
             tell=None
             if head is None
-            else Told(head, lifecycle.room_reason(len(plan.moves), planned.new_hosts)),
+            else Told(head, reasons.room_reason(len(plan.moves), planned.new_hosts)),
             limits=self._quotas.limits,
         )
         return 1
@@ -366,8 +366,8 @@ class QueueMoves:
         moves = room.moves[: room.made], room.moves[room.made :]
         shifted = (replace(step, begins=step.begins + later) for step in moves[1])
         room = replace(room, moves=(*moves[0], *shifted))
-        reason = lifecycle.announced_reason(
-            record.placed, move.to, _why(room), _told(begins), lifecycle.QUEUE, forced=False
+        reason = reasons.announced_reason(
+            record.placed, move.to, _why(room), _told(begins), reasons.QUEUE, forced=False
         )
         self._store.queue_rooms.record(
             room, announce=Told(record, reason), limits=self._quotas.limits
@@ -406,7 +406,7 @@ class QueueMoves:
             avoided[record.id] = str(_Mark.of(record, 1 if before is None else before.failed + 1))
         self._store.queue_rooms.record(
             replace(room, state=RoomState.FAILED, reason=why, avoided=avoided, at=self._clock()),
-            tell=None if head is None else Told(head, lifecycle.no_room_reason(why)),
+            tell=None if head is None else Told(head, reasons.no_room_reason(why)),
         )
         return 1
 
@@ -417,7 +417,7 @@ class QueueMoves:
             move = room.moves[room.made]
             record = self._record(move.allocation)
             if record is not None and record.announced == move.to:
-                call_off = Told(record, lifecycle.not_moved_reason(why))
+                call_off = Told(record, reasons.not_moved_reason(why))
         self._store.queue_rooms.record(
             replace(room, state=RoomState.DONE, reason=why, at=self._clock()), call_off=call_off
         )
@@ -447,8 +447,8 @@ class QueueMoves:
     @staticmethod
     def _announcement(room: QueueRoom, plan: RoomPlan) -> str:
         first = plan.moves[0]
-        return lifecycle.announced_reason(
-            first.old, first.new, _why(room), _told(first.begins), lifecycle.QUEUE, forced=False
+        return reasons.announced_reason(
+            first.old, first.new, _why(room), _told(first.begins), reasons.QUEUE, forced=False
         )
 
 

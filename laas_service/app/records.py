@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from laas_service.app.lifecycle import Standing, State
 from laas_service.domain.allocation import Allocation, NoFit, Sharing
@@ -135,35 +136,71 @@ class Observation:
     repaired: frozenset[int] = frozenset()
 
 
-class Drift(enum.Enum):
-    """Kinds of drift: what differs from the record because others changed it."""
+@dataclass(frozen=True, slots=True)
+class DriftFacts:
+    """The words of a kind of drift, and how the switches show it.
 
-    HOSTS = "hosts"
+    The templates may name the ``{subject}``, the ``{fabric}`` and the ``{detail}`` of a difference.
+    """
+
+    code: str
+    """The stable code that callers see."""
+    told: str
+    """The sentence that is recorded for the fabric, and told to others."""
+    logged: str
+    """The sentence that is logged."""
+    conditions: tuple[Condition, ...] = ()
+    """What the subnet manager reports of confirmed routes that are lost in this way."""
+    certain: bool = False
+    """Whether one look is enough, because no sweep of OpenSM brings it about."""
+
+
+_ALLOCATION = "allocation {subject}: {detail}"
+_FABRIC = "fabric {fabric}: {detail}"
+
+
+class Drift(enum.Enum):
+    """Kinds of drift: what differs from the record because others changed it.
+
+    Each is one ``DriftFacts``; a pure comparison in ``app/worker`` finds it.
+    """
+
+    _value_: str
+    facts: DriftFacts
+
+    def __new__(cls, facts: Any) -> "Drift":
+        made = object.__new__(cls)
+        made._value_ = facts.code
+        made.facts = facts
+        return made
+
+    HOSTS = DriftFacts("hosts", told=_ALLOCATION, logged=_ALLOCATION)
     """The hosts of an active allocation in Nova."""
-    LEFTOVER = "leftover"
+    LEFTOVER = DriftFacts("leftover", told="{detail}", logged="{detail}")
     """An aggregate whose allocation is released, or was never recorded."""
-    POOL = "pool"
+    POOL = DriftFacts("pool", told="{detail}", logged=_FABRIC)
     """Free hosts that are not in the pool, or that another aggregate opens to projects."""
-    STRANGERS = "strangers"
+    STRANGERS = DriftFacts("strangers", told="{detail}", logged=_FABRIC)
     """Servers of other projects on hosts of an allocation, and any servers on free hosts."""
-    ROUTES = "routes"
+    ROUTES = DriftFacts("routes", told="{detail}", logged=_FABRIC)
     """Routes that were confirmed and are no longer."""
-    KEYS = "keys"
+    KEYS = DriftFacts("keys", "{detail}", _FABRIC, (Condition.WRONG_KEYS,), certain=True)
     """Partition keys of ports that were confirmed and are no longer."""
-    ENGINE = "engine"
+    ENGINE = DriftFacts("engine", "{detail}", _FABRIC, (Condition.OTHER_ENGINE,))
     """OpenSM routed with another engine than the file's."""
-    RATES = "rates"
+    RATES = DriftFacts("rates", told=_ALLOCATION, logged=_ALLOCATION)
     """Limits of what the servers of class ``shared`` send."""
-    MANAGER = "manager"
+    MANAGER = DriftFacts(
+        "manager",
+        "{detail}",
+        _FABRIC,
+        (Condition.NOT_MASTER, Condition.WRONG_SETTINGS),
+        certain=True,
+    )
     """A subnet manager that is not ours is the master, or ours has other settings."""
 
 
-_LOSSES = {
-    Condition.WRONG_KEYS: Drift.KEYS,
-    Condition.OTHER_ENGINE: Drift.ENGINE,
-    Condition.NOT_MASTER: Drift.MANAGER,
-    Condition.WRONG_SETTINGS: Drift.MANAGER,
-}
+_LOSSES = {condition: drift for drift in Drift for condition in drift.facts.conditions}
 
 
 def kind_of_loss(applied: Applied) -> Drift:

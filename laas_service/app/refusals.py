@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from laas_service.app.records import Words
 from laas_service.app.requests import AllocationRequest
+from laas_service.app.wording.refusals import with_withheld
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.make_room import fits_when_empty, make_room
-from laas_service.domain.allocation import NoFit, Refusal, Request
+from laas_service.domain.allocation import Ground, NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.compute_hosts import HostMemory
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
-from laas_service.domain.wording import listed
 
 
 def explained(
@@ -32,16 +32,16 @@ def explained(
     ``ledger`` is that of the fabric, or of the request's parent. ``words`` are described at
     ``with_room``. ``allowed`` is the largest size that a refusal for a quota permits.
     """
-    if refusal.reason is Refusal.QUOTA and allowed is None:
+    facts = refusal.reason.facts
+    if facts.ground is Ground.PROJECT and allowed is None:
         return refusal
-    others_wait = refusal.reason is Refusal.OTHERS_WAIT
     if refusal.largest_fit is None:
-        below = ledger.free_host_count + 1 if others_wait else request.hosts
+        below = ledger.free_host_count + 1 if facts.ground is Ground.QUEUE else request.hosts
         if allowed is not None:
             below = allowed + 1
         largest = largest_fit(policy, ledger, below, request.constraints)
         refusal = replace(refusal, largest_fit=largest)
-    if not others_wait and refusal.reason is not Refusal.QUOTA:
+    if facts.room_helps:
         wanted = Request("", request.hosts, constraints=request.constraints)
         refusal = with_room(policy, ledger, wanted, refusal, admin, words, effort)
     return replace(refusal, cut_off=effort.cut)
@@ -50,19 +50,12 @@ def explained(
 def naming_withheld(refusal: NoFit, memory: HostMemory, admin: bool) -> NoFit:
     """The refusal with the hosts that are withheld for what compute shows of them.
 
-    Administrators get names and reasons, other callers numbers.
+    ``memory`` has the hosts that the request could get. Administrators get names and reasons,
+    other callers numbers.
     """
-    if refusal.reason not in (Refusal.TOO_FEW_HOSTS, Refusal.NO_LEGAL_SHAPE, Refusal.FAULT):
+    if not refusal.reason.facts.names_withheld or not memory.withheld():
         return refusal
-    withheld = memory.withheld()
-    if not withheld:
-        return refusal
-    if admin:
-        told = listed(f"{name} ({why})" for name, (_, why) in sorted(withheld.items()))
-    else:
-        causes = memory.withheld_by_cause().items()
-        told = ", ".join(f"{len(names)} {cause.value}" for cause, names in causes if names)
-    return replace(refusal, detail=f"{refusal.detail}; withheld hosts: {told}")
+    return replace(refusal, detail=with_withheld(refusal.detail, memory, named=admin))
 
 
 def with_room(

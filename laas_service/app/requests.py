@@ -310,8 +310,8 @@ class Progress:
     next_step: str | None
     failures: int
     next_try: datetime | None
-    wanted: int | None
-    applied: int | None
+    generation_wanted: int | None
+    generation_seen: int | None
     synced: bool = False
 
 

@@ -217,11 +217,11 @@ class Checks(upgradecheck.UpgradeCommands):
             )
         compute = self._parts.compute
         yield from self._names()
-        if isinstance(compute, NovaCompute) and (text := compute.forged_rebuilds()):
+        if isinstance(compute, NovaCompute) and (text := compute.checks.forged_rebuilds()):
             yield Code.WARNING, text
         if isinstance(compute, NovaCompute):
             yield from _candidates(compute)
-            if text := compute.unmoved_servers():
+            if text := compute.checks.unmoved_servers():
                 yield Code.SUCCESS, text
             yield from _filter_interface()
         filters = "AggregateMultiTenancyIsolation"
@@ -272,7 +272,7 @@ class Checks(upgradecheck.UpgradeCommands):
         }
         problems, well = compute.nodes.findings(hosts)
         yield from ((Code.WARNING, text) for text in problems)
-        if isinstance(compute, NovaCompute) and (text := compute.unread_memberships()):
+        if isinstance(compute, NovaCompute) and (text := compute.checks.unread_memberships()):
             yield Code.WARNING, text
         if well:
             yield Code.SUCCESS, well
@@ -290,7 +290,7 @@ class Checks(upgradecheck.UpgradeCommands):
 def _candidates(compute: NovaCompute) -> Iterator[Finding]:
     """Whether placement leaves hosts to projects without an allocation."""
     try:
-        problem, found = compute.candidates()
+        problem, found = compute.checks.candidates()
     except Forbidden as error:
         yield Code.WARNING, f"the candidates of other projects are not checked: {error}"
         return

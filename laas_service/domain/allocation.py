@@ -8,7 +8,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import or_
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
@@ -445,18 +445,117 @@ class Allocation:
         )
 
 
+class Ground(enum.Enum):
+    """Where the limit lies that a refusal hit."""
+
+    FABRIC = "fabric"
+    """No place was found: hosts, links or slots are lacking. This is proven."""
+    SEARCH = "search"
+    """The search stopped before it knew: a place may exist."""
+    QUEUE = "queue"
+    """There is a place, and queued requests have precedence."""
+    PROJECT = "project"
+    """The project may have no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalFacts:
+    """What the service knows of a reason to refuse; nothing else tells reasons apart."""
+
+    code: str
+    """The stable code that callers see."""
+    words: str
+    """What the code means, as in the users' guide."""
+    ground: Ground
+    room_helps: bool
+    """Whether the service looks for releases and drained hosts that would make room."""
+    names_withheld: bool
+    """Whether hosts that are withheld can cause it; the refusal names them then."""
+    by_count: bool = False
+    """Whether too few hosts are free wherever they are: moves of tenants do not help."""
+
+
 class Refusal(enum.Enum):
     """The reason of a refusal; the value is the stable code that callers see."""
 
-    TOO_FEW_HOSTS = "too_few_hosts"
-    NO_LEGAL_SHAPE = "no_legal_shape"
-    FAULT = "fault"
-    CONSTRAINT = "constraint"
-    QUOTA = "quota"
-    OTHERS_WAIT = "others_wait"
-    BUDGET = "search_budget"
-    TOO_FEW_SLOTS = "too_few_slots"
-    BANDWIDTH = "bandwidth"
+    _value_: str
+    facts: RefusalFacts
+
+    def __new__(cls, facts: Any) -> Refusal:
+        made = object.__new__(cls)
+        made._value_ = facts.code
+        made.facts = facts
+        return made
+
+    TOO_FEW_HOSTS = RefusalFacts(
+        code="too_few_hosts",
+        words="not enough hosts are free",
+        ground=Ground.FABRIC,
+        room_helps=True,
+        names_withheld=True,
+        by_count=True,
+    )
+    NO_LEGAL_SHAPE = RefusalFacts(
+        code="no_legal_shape",
+        words="enough hosts are free, but not in a legal shape",
+        ground=Ground.FABRIC,
+        room_helps=True,
+        names_withheld=True,
+    )
+    FAULT = RefusalFacts(
+        code="fault",
+        words="the request would fit if some hosts or links were not failed or drained",
+        ground=Ground.FABRIC,
+        room_helps=True,
+        names_withheld=True,
+    )
+    CONSTRAINT = RefusalFacts(
+        code="constraint",
+        words="the request would fit without its constraints",
+        ground=Ground.FABRIC,
+        room_helps=True,
+        names_withheld=True,
+    )
+    QUOTA = RefusalFacts(
+        code="quota",
+        words="the project may not run that many servers",
+        ground=Ground.PROJECT,
+        room_helps=False,
+        names_withheld=False,
+    )
+    OTHERS_WAIT = RefusalFacts(
+        code="others_wait",
+        words="queued requests have precedence",
+        ground=Ground.QUEUE,
+        room_helps=False,
+        names_withheld=True,
+    )
+    BUDGET = RefusalFacts(
+        code="search_budget",
+        words="the search reached its budget",
+        ground=Ground.SEARCH,
+        room_helps=True,
+        names_withheld=True,
+    )
+    TOO_FEW_SLOTS = RefusalFacts(
+        code="too_few_slots",
+        words="not enough slots of the shared hosts are free",
+        ground=Ground.FABRIC,
+        room_helps=False,
+        names_withheld=True,
+    )
+    BANDWIDTH = RefusalFacts(
+        code="bandwidth",
+        words="slots are free, but a link has not enough bandwidth for them",
+        ground=Ground.FABRIC,
+        room_helps=False,
+        names_withheld=True,
+    )
+
+    @property
+    def unproven(self) -> bool:
+        """Whether a place may exist, because the search stopped before it knew."""
+        return self.facts.ground is Ground.SEARCH
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,14 @@ class HostMemory:
         }
         return found
 
+    def only(self, hosts: Collection[str]) -> "HostMemory":
+        """What is remembered of these hosts alone; the alarm stays."""
+        return replace(
+            self,
+            troubles={name: self.troubles[name] for name in self.troubles if name in hosts},
+            quarantine={name: self.quarantine[name] for name in self.quarantine if name in hosts},
+        )
+
     def withheld_by_cause(self) -> dict[Cause, list[str]]:
         """The names of the hosts that no new owner gets, ascending, by each cause there is."""
         found: dict[Cause, list[str]] = {cause: [] for cause in Cause}

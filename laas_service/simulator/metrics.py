@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
+from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.moves.nearest import Nearest
 from laas_service.domain.policies.base import Policy
@@ -70,7 +70,7 @@ class TimedPolicy:
             start = self._clock()
             answer = self._policy.propose(fabric, request)
             self._record(self._clock() - start)
-        if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET:
+        if isinstance(answer, NoFit) and answer.reason.unproven:
             self.budget_hits += 1
         return answer
 

@@ -17,8 +17,9 @@ import pytest
 from keystoneauth1 import loading
 from oslo_config import cfg
 
-from laas_service.adapters import nova, openstack_calls
+from laas_service.adapters import openstack_calls
 from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.adapters.nova import hosts, pool
 from laas_service.app.ports.compute import Handover, Observed, Occupant, ServerMoves
 from laas_service.conf import register_opts
 from laas_service.domain.errors import (
@@ -204,8 +205,8 @@ def test_other_hosts_for_the_same_allocation(cloud, compute):
 def test_unpooled_hosts_are_pooled_before_they_are_handed_over_or_taken_back(cloud, compute):
     compute.hand_over(A1)
     assert cloud.snapshot()[0]["laas-pool"] == (POOLED, {"n1", "n2"})
-    pool = cloud.named("laas-pool")
-    cloud.remove_host(pool.id, "n1")
+    pooled = cloud.named("laas-pool")
+    cloud.remove_host(pooled.id, "n1")
     cloud.watch(["n1", "n2"])
     compute.take_back(A1)
     assert EVERYBODY not in cloud.let_in["n1"] | cloud.let_in["n2"]
@@ -441,7 +442,7 @@ def parts(cloud):
 
 
 def test_the_pool_is_divided(server, compute, monkeypatch):
-    monkeypatch.setattr(nova, "PART", 3)
+    monkeypatch.setattr(pool, "PART", 3)
     server.cloud = Cloud(MANY)
     compute.pool(MANY[:4])
     compute.pool(MANY)
@@ -457,8 +458,8 @@ def test_the_pool_is_divided(server, compute, monkeypatch):
 
 
 def test_at_most_so_many_aggregates(server, compute, monkeypatch):
-    monkeypatch.setattr(nova, "PART", 1)
-    monkeypatch.setattr(nova, "PARTS", 2)
+    monkeypatch.setattr(pool, "PART", 1)
+    monkeypatch.setattr(pool, "PARTS", 2)
     server.cloud = Cloud(MANY)
     compute.pool(MANY)
     assert parts(server.cloud) == {"laas-pool": 4, "laas-pool-01": 3}
@@ -467,8 +468,8 @@ def test_at_most_so_many_aggregates(server, compute, monkeypatch):
 def test_a_pool_of_an_earlier_release_is_divided_little_by_little(server, compute, monkeypatch):
     server.cloud = Cloud(MANY)
     compute.pool(MANY)
-    monkeypatch.setattr(nova, "PART", 3)
-    monkeypatch.setattr(nova, "SPREAD", 2)
+    monkeypatch.setattr(pool, "PART", 3)
+    monkeypatch.setattr(pool, "SPREAD", 2)
     server.cloud.watch(MANY)
     for expected in ({"laas-pool": 5, "laas-pool-01": 2}, {"laas-pool": 5, "laas-pool-01": 2}):
         with compute.comparison():
@@ -479,8 +480,8 @@ def test_a_pool_of_an_earlier_release_is_divided_little_by_little(server, comput
 
 @pytest.mark.parametrize("faults", [[], [Fault(403, "candidates")]], ids=["", "forbidden"])
 def test_one_request_tells_which_of_several_hosts_are_empty(server, compute, monkeypatch, faults):
-    monkeypatch.setattr(nova, "PART", 4)
-    monkeypatch.setattr(nova, "SEVERAL", 3)
+    monkeypatch.setattr(pool, "PART", 4)
+    monkeypatch.setattr(pool, "SEVERAL", 3)
     cloud = server.cloud = Cloud(MANY)
     cloud.faults = [*faults]
 
@@ -535,7 +536,7 @@ def test_a_comparison_lists_once_and_touches_every_aggregate(cloud, compared):
 
 
 def test_a_comparison_without_a_look_lists_hypervisors_once(cloud, compute, compared):
-    compute._listing = None
+    compute.hosts.listing = None
     compared()
     assert counted(cloud)["hypervisors"] == 2, "one page, and the end"
 
@@ -571,7 +572,7 @@ def test_a_comparison_mends_what_differs(cloud, compute, compared):
 
 
 def test_few_hosts_of_many_are_searched_by_the_names_of_their_nodes(server, compute, monkeypatch):
-    monkeypatch.setattr(nova, "FEW", 0)
+    monkeypatch.setattr(hosts, "FEW", 0)
     cloud = server.cloud = Cloud([f"n{number:02d}" for number in range(40)])
     compute.look(cloud.providers)
     handover = Handover("a1", RED, ("n01", "n02"))

@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from laas_service.adapters.placement_slots import class_of
-from laas_service.app.ports.compute import Handover, MoveProgress, Occupant, SlotMoves
+from laas_service.adapters.nova import NovaCompute
+from laas_service.adapters.nova.checks import Checks
+from laas_service.adapters.nova.placement_slots import class_of
+from laas_service.app.ports.compute import Handover, MoveProgress, Occupant, Share, SlotMoves
 from laas_service.domain.errors import Conflict, HostsBusy, Unavailable
 from tests.functional.test_nova_adapter import ALL, BLUE, GREEN, RED, connect
-from tests.nova_standin import Cloud, Fault, Server
+from tests.nova_standin import Cloud, Fault, Handler, Server
 
 A1 = Handover("a1", RED, ("n1", "n2"), {"n1": 2, "n2": 1})
 B1 = Handover("b1", BLUE, ("n1", "n3"), {"n1": 1, "n3": 3})
@@ -50,8 +52,10 @@ def test_hosts_are_in_the_aggregates_of_all_who_share_them(compute, cloud):
     for handover in (A1, B1, OWNED):
         compute.hand_over(handover)
     assert cloud.accepts("n1") == {RED, BLUE, "laas-nobody"}
-    assert (free(cloud, RED_SLOT), free(cloud, BLUE_SLOT)) == (A1.slots, B1.slots)
+    assert (free(cloud, RED_SLOT), free(cloud, BLUE_SLOT)) == (A1.share, B1.share)
     assert compute.handed_over() == {"a1": A1, "b1": B1, "c1": OWNED}
+    unread = {id: replace(one, share=Share.UNREAD) for id, one in (("a1", A1), ("b1", B1))}
+    assert compute.observed().handed_over == {**unread, "c1": OWNED}
     assert cloud.named("laas-a1").metadata["laas:slots"] == RED_SLOT
     before = cloud.snapshot(), {id: below.generation for id, below in cloud.below.items()}
     compute.hand_over(A1)
@@ -70,7 +74,7 @@ def test_a_host_has_one_owner_or_sharers(compute):
         compute.hand_over(Handover("c1", GREEN, ("n1",)))
     compute.hand_over(OWNED)
     with pytest.raises(Conflict, match="laas-c1 has n4"):
-        compute.hand_over(replace(B1, hosts=("n4",), slots={"n4": 1}))
+        compute.hand_over(replace(B1, hosts=("n4",), share={"n4": 1}))
 
 
 def test_a_server_without_a_slot_is_a_stranger(compute, cloud):
@@ -103,7 +107,7 @@ def test_a_host_that_leaves_is_closed_while_a_server_is_there(compute, cloud):
     cloud.boot("n2", RED, RED_SLOT)
     moved = Handover("a1", RED, ("n1", "n3"), {"n1": 2, "n3": 1})
     compute.hand_over(moved)
-    assert free(cloud, RED_SLOT) == moved.slots
+    assert free(cloud, RED_SLOT) == moved.share
     moves = SlotMoves(moved, {"n1": 2, "n2": 0, "n3": 1}, (("n2", "n3"),), consents=True)
     told = [compute.settle_slots(moves) for _ in range(3)]
     assert [bool(one.under_way) for one in told] == [True, False, False]
@@ -162,7 +166,7 @@ def test_a_failure_between_any_two_calls_is_made_good(compute, cloud, call, kind
     settled(lambda: compute.hand_over(A1))
     cloud.faults.clear()
     compute.hand_over(A1)
-    assert free(cloud, RED_SLOT) == A1.slots
+    assert free(cloud, RED_SLOT) == A1.share
     cloud.faults.append(Fault(kind, call))
     settled(lambda: compute.take_back(A1))
     cloud.faults.clear()
@@ -180,11 +184,54 @@ def test_slots_edited_by_hand_are_seen_and_set_again(compute, cloud):
     compute.hand_over(A1)
     (first,) = [c for c in cloud.below.values() if c.parent == cloud.providers["n1"]]
     first.inventories[RED_SLOT]["total"] = 5
-    assert compute.handed_over()["a1"].slots == {"n1": 5, "n2": 1}
+    assert compute.handed_over()["a1"].share == {"n1": 5, "n2": 1}
     with compute.comparison():
         compute.hand_over(A1)
-    assert free(cloud, RED_SLOT) == A1.slots
+    assert free(cloud, RED_SLOT) == A1.share
     first.inventories.clear()
-    assert compute.handed_over()["a1"].slots == {"n2": 1}
+    assert compute.handed_over()["a1"].share == {"n2": 1}
     compute.hand_over(A1)
-    assert free(cloud, RED_SLOT) == A1.slots
+    assert free(cloud, RED_SLOT) == A1.share
+
+
+CHANGES = {
+    *("close", "fence", "hand_over", "move_servers", "pool", "settle_slots", "stop", "take_back"),
+}
+QUESTIONS = {
+    "handed_over": lambda compute: compute.handed_over(),
+    "load": lambda compute: compute.load(ALL),
+    "look": lambda compute: compute.look(ALL),
+    "nearest": lambda compute: compute.nearest(["N1.example.org"]),
+    "observed": lambda compute: compute.observed(),
+    "occupants": lambda compute: compute.occupants(ALL),
+    "server_limit": lambda compute: compute.server_limit(RED),
+    "slot_holders": lambda compute: compute.slot_holders(A1),
+    "candidates": lambda compute: compute.checks.candidates(),
+    "forged_rebuilds": lambda compute: compute.checks.forged_rebuilds(),
+    "unmoved_servers": lambda compute: compute.checks.unmoved_servers(),
+    "unread_memberships": lambda compute: compute.checks.unread_memberships(),
+}
+
+
+def test_questions_change_nothing(compute, cloud, monkeypatch):
+    """Whatever is not a change in the list above is asked, where much is to be mended."""
+    methods = {name for name in [*vars(NovaCompute), *vars(Checks)] if not name.startswith("_")}
+    assert QUESTIONS.keys() == methods - CHANGES - {"claims_slots", "comparison", "scripted"}
+    for handover in (A1, B1, OWNED):
+        compute.hand_over(handover)
+    cloud.boot("n1", RED, RED_SLOT)
+    cloud.boot("n4", BLUE)
+    cloud.set_metadata(cloud.named("laas-pool").id, {"filter_tenant_id": BLUE})
+    cloud.set_metadata(cloud.named("laas-c1").id, {"filter_tenant_id_2": BLUE})
+    cloud.remove_host(cloud.named("laas-a1").id, "n2")
+    cloud.mirror[cloud.providers["n3"]].clear()
+    written = []
+    for method in ("DELETE", "PATCH", "POST", "PUT"):
+        told = lambda handler, method=method: written.append((method, handler.path))  # noqa: E731
+        monkeypatch.setattr(Handler, f"do_{method}", told, raising=False)
+    for ask in QUESTIONS.values():
+        ask(compute)
+    with compute.comparison():
+        for ask in QUESTIONS.values():
+            ask(compute)
+    assert written == []

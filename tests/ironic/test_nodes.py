@@ -343,7 +343,7 @@ def test_a_user_without_rights(ironic, configured, keystone, red):
         weak.pool(["n1"])
     ironic.patch("n1", lessee=service)
     with pytest.raises(Forbidden, match="not allowed to set the lessee of node n1"):
-        weak._cloud.change(weak._nodes()["n1"], red.id, FREE)
+        weak._cloud.change(weak._listed.now()["n1"], red.id, FREE)
 
 
 def test_a_project_that_cannot_be_a_lessee(ironic, compute):

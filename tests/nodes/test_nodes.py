@@ -63,7 +63,7 @@ def test_life_of_an_allocation(nova, compute):
 def test_a_node_has_one_owner_and_no_slots(nova, compute):
     compute.pool(NODES)
     nova.scheduler_knows()
-    shared = Handover("a1", RED, ("n1",), slots={"n1": 2})
+    shared = Handover("a1", RED, ("n1",), share={"n1": 2})
     with pytest.raises(Conflict, match="n1 is a bare-metal node, which has one owner and no slots"):
         compute.hand_over(shared)
     assert compute.handed_over() == {}
@@ -461,7 +461,7 @@ def test_what_the_upgrade_check_asks(nova, compute):
     problems, well = compute.nodes.findings(["n1", "n2", "h1"])
     assert problems == []
     assert well.startswith("Ironic shows 4 nodes, of which 2 are hosts of fabrics")
-    assert compute.unread_memberships() is None
+    assert compute.checks.unread_memberships() is None
 
 
 def test_without_a_login_for_ironic_the_hosts_are_unknown(nova):

@@ -16,7 +16,8 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ironic_nodes import Cloud as IronicCloud
 from laas_service.adapters.ironic_nodes import Nodes
 from laas_service.adapters.nova import NovaCompute
-from laas_service.adapters.nova.cloud import NODE, OWNER, Cloud
+from laas_service.adapters.nova.cloud import Cloud
+from laas_service.adapters.nova.keys import NODE, OWNER
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
@@ -40,24 +41,24 @@ class Killed(BaseException):
     """The process is killed; its text is the last change that it made."""
 
 
-class Mortal(Cloud):
-    """Is killed after so many writes."""
-
-    def __init__(self, nova, writes):
-        super().__init__(nova.admin, nova.placement)
-        self.left = writes
-
-    def _write(self, *args):
-        answer = super()._write(*args)
-        self.left -= not isinstance(answer, str)  # a refusal changes nothing
-        if self.left == 0:
-            raise Killed(crashes.change(args[0]))
-        return answer
-
-
 def mortal(nova, writes):
+    """An adapter that is killed after so many writes to Nova and placement."""
+    made = Cloud(nova.admin, nova.placement)
+    left = iter(range(writes - 1, -1, -1))
+
+    def killing(write):
+        def killed(action, *more):
+            answer = write(action, *more)
+            if not isinstance(answer, str) and next(left) == 0:  # a refusal changes nothing
+                raise Killed(crashes.change(action))
+            return answer
+
+        return killed
+
+    for calls in (made.aggregates, made.servers, made.placement):
+        calls._write = killing(calls._write)  # type: ignore[method-assign]
     nodes = Nodes(IronicCloud(nova.ironic.admin))
-    return NovaCompute(Mortal(nova, writes), pool=POOL, sentinel=NOBODY, nodes=nodes)
+    return NovaCompute(made, pool=POOL, sentinel=NOBODY, nodes=nodes)
 
 
 def test_killed_after_any_write(nova, compute):

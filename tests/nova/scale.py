@@ -39,9 +39,10 @@ from nova import context, objects
 from nova.scheduler import filters
 from nova.scheduler.client.report import SchedulerReportClient
 
-from laas_service.adapters import nova as adapter
 from laas_service.adapters.nova import NovaCompute
-from laas_service.adapters.nova.cloud import Hypervisor
+from laas_service.adapters.nova.hosts import Listing
+from laas_service.adapters.nova.hypervisors import Hypervisor
+from laas_service.adapters.nova.pool import PART, PARTS
 from laas_service.app.ports.compute import Handover
 from nova_filters.laas import LaasTenantFilter, hide_pool
 from tests.nova import cloud, many
@@ -184,13 +185,13 @@ def _tell(at: Site) -> None:
         for host in at.spare
     }
     for part in ("plain", "own"):
-        known |= at.compute._cloud.hypervisors_named(part)
-    at.compute._listing = adapter._Listing(known, time.monotonic() + 3600)
+        known |= at.compute.cloud.hypervisors.named(part)
+    at.compute.hosts.listing = Listing(known, time.monotonic() + 3600)
 
 
 def _write(spare: Sequence[str], nova: cloud.Nova, last: int) -> list[Handover]:
     """Write the pool, without its ``last`` hosts, and allocations of nine tenths of the hosts."""
-    size = max(adapter.PART, -(-len(spare) // adapter.PARTS))
+    size = max(PART, -(-len(spare) // PARTS))
     pool = {"filter_tenant_id": cloud.NOBODY, "laas:pool": "true"}
     pooled = spare[: len(spare) - last]
     parts = [pooled[start : start + size] for start in range(0, len(pooled), size)]
@@ -275,7 +276,7 @@ def _boot(at: Site, lap: Lap) -> None:
             print(f"  {who}'s server is on {landed[0]}", flush=True)
             assert landed[0] in hosts
     print(f"  {'longest GET to placement':<56} {longest:12} bytes", flush=True)
-    problem, found = at.compute.candidates()
+    problem, found = at.compute.checks.candidates()
     assert problem is None, problem
     print(f"  {found}", flush=True)
 

@@ -10,7 +10,8 @@ from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
 from laas_service import conf as options
-from laas_service.adapters.nova.cloud import NOVA_VERSION, PLACEMENT_VERSION
+from laas_service.adapters.nova.cloud import NOVA_VERSION
+from laas_service.adapters.nova.placement import PLACEMENT_VERSION
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import HostsBusy
 from laas_service.wiring import Parts
@@ -118,9 +119,9 @@ def test_one_request_tells_which_hosts_of_an_aggregate_are_empty(site):
     site.compute.pool(HOSTS)
     site.hand_over(Handover("a1", RED, ("n1",)))
     assert site.boot(RED) == "n1"
-    calls = site.compute._cloud
-    providers = {host: node.providers[0] for host, node in calls.hypervisors().items()}
-    empty = calls.empty_members(calls.aggregates()[cloud.POOL], "MEMORY_MB")
+    calls = site.compute.cloud
+    providers = {host: node.providers[0] for host, node in calls.hypervisors.all().items()}
+    empty = calls.placement.empty_members(calls.aggregates.all()[cloud.POOL], "MEMORY_MB")
     assert empty == {providers[host] for host in HOSTS} - {providers["n1"]}
 
 

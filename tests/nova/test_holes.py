@@ -522,7 +522,7 @@ class TestMetadataAfterHosts:
         """After a crash between any two calls strangers stay out; the next start finishes."""
         for calls in range(6):
             dying = NovaCompute(
-                Dying(ours.admin, ours.nova.placement, calls),
+                dying_cloud(ours.admin, ours.nova.placement, calls),
                 pool=cloud.POOL,
                 sentinel=cloud.NOBODY,
             )
@@ -539,29 +539,19 @@ class TestMetadataAfterHosts:
         assert ours.boot(BLUE) == []
 
 
-class Dying(Cloud):
-    """Fails after ``calls`` writing calls, as if the service was killed."""
+def dying_cloud(nova, placement, calls):
+    """Fails after ``calls`` writing calls about aggregates, as if the service was killed."""
+    made = Cloud(nova, placement)
+    left = iter(range(calls))
+    write = made.aggregates._write
 
-    def __init__(self, nova, placement, calls):
-        super().__init__(nova, placement)
-        self.calls = calls
-
-    def spend(self):
-        if self.calls == 0:
+    def spend(*args):
+        if next(left, None) is None:
             raise Unavailable("killed")
-        self.calls -= 1
+        return write(*args)
 
-    def create(self, name):
-        self.spend()
-        return super().create(name)
-
-    def set_metadata(self, aggregate, metadata):
-        self.spend()
-        return super().set_metadata(aggregate, metadata)
-
-    def add_host(self, aggregate, host):
-        self.spend()
-        return super().add_host(aggregate, host)
+    made.aggregates._write = spend  # type: ignore[method-assign]
+    return made
 
 
 class TestLostAnswer:
@@ -801,12 +791,12 @@ class TestGhost:
         service.rounds(lambda: not closed(), "its host is open again")
 
     def test_its_hint_outlives_the_fix(self, ours, ghost):
-        found = ours.compute.forged_rebuilds() or ""
+        found = ours.compute.checks.forged_rebuilds() or ""
         assert found.endswith(
             f"servers were created with the forged hint _nova_check_type: {ghost.consumer}"
         )
         ours.delete(BLUE)
-        assert "forged hint" not in (ours.compute.forged_rebuilds() or "")
+        assert "forged hint" not in (ours.compute.checks.forged_rebuilds() or "")
 
     def test_an_administrator_may_stop_it(self, ours, ghost):
         ours.compute.stop(ghost.consumer)
@@ -845,7 +835,7 @@ class TestPlacementHidesThePool:
 
     def test_the_check_asks_as_the_scheduler_does(self, hidden):
         """``laas-status`` tells by it; an administrator of placement may have edited the pool."""
-        problem, found = hidden.compute.candidates()
+        problem, found = hidden.compute.checks.candidates()
         assert problem is None
         assert found.startswith("placement offers 1 hosts outside the pool to other projects (a ")
         (node,) = [h for h in hidden.admin.hypervisors.list() if h.service["host"] == "n5"]
@@ -853,13 +843,13 @@ class TestPlacementHidesThePool:
         answer = hidden.nova.placement.get(path, microversion="1.19").json()
         kept = {**answer, "aggregates": []}
         hidden.nova.placement.put(path, json=kept, microversion="1.19")
-        problem, _ = hidden.compute.candidates()
+        problem, _ = hidden.compute.checks.candidates()
         assert problem is not None
         assert problem.startswith("placement shows 4 of 5 hosts of aggregate laas-pool")
         generation = hidden.nova.placement.get(path, microversion="1.19").json()
         answer["resource_provider_generation"] = generation["resource_provider_generation"]
         hidden.nova.placement.put(path, json=answer, microversion="1.19")
-        assert hidden.compute.candidates() == (None, found)
+        assert hidden.compute.checks.candidates() == (None, found)
 
     def test_everybody_finds_the_own_hosts(self, hidden):
         """Else placement may list only hosts that the filters reject."""

@@ -27,14 +27,7 @@ from laas_service.adapters.documents import (
     demand_document,
     sharing_document,
 )
-from laas_service.app.lifecycle import (
-    ENTERABLE,
-    State,
-    claimed_reason,
-    queued_reason,
-    slots_reason,
-    unchecked_remark,
-)
+from laas_service.app.lifecycle import ENTERABLE, State
 from laas_service.app.records import (
     NO_LIMITS,
     AllocationRecord,
@@ -44,6 +37,7 @@ from laas_service.app.records import (
     Wait,
 )
 from laas_service.app.requests import AllocationRequest
+from laas_service.app.wording import reasons
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -169,7 +163,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         if isinstance(answer, Wait):
             # A new generation, so that concurrent searches see the request.
             columns = {"pkey": 0, "generation": self.transactions.advance(session, new.fabric, {})}
-            reason = queued_reason(answer.refusal.detail) + self._remark()
+            reason = reasons.queued_reason(answer.refusal.detail) + self._remark()
             return Written(self._insert(session, State.QUEUED, reason, columns), None)
         fabric = self.ledgers.record_of(session, new.fabric, draft.topology)
         columns, generation = _admitted(self.transactions, session, fabric, answer, new.duration)
@@ -179,7 +173,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         return Written(record, CachedLedger(draft, generation))
 
     def _remark(self) -> str:
-        return "" if self.new.project_checked else unchecked_remark(self.new.project_id)
+        return "" if self.new.project_checked else reasons.unchecked_remark(self.new.project_id)
 
     def _insert(
         self, session: Session, state: State, reason: str, columns: dict[str, Any]
@@ -390,8 +384,8 @@ def _admitted(
 
 def _admitted_reason(answer: Allocation, columns: dict[str, Any]) -> str:
     if answer.slots is not None:
-        return slots_reason(answer)
-    return claimed_reason(answer.size, _partitions(columns))
+        return reasons.slots_reason(answer)
+    return reasons.claimed_reason(answer.size, _partitions(columns))
 
 
 def _partitions(columns: dict[str, Any]) -> int:

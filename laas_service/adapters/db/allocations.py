@@ -38,6 +38,7 @@ from laas_service.adapters.documents import faults_from
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
 from laas_service.app.records import AllocationRecord, Enclosing, Event, SizeEvent
+from laas_service.app.wording import reasons
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
 from laas_service.messages import ConfirmedBy, Initiator, Span, seconds_by_span
@@ -142,7 +143,7 @@ class Allocations(Retention):
             .outerjoin(container, table.parent == container.id)
             .where(
                 table.fabric == fabric,
-                or_(moved, event.reason.startswith(lifecycle.RESIZE_REASON)),
+                or_(moved, event.reason.startswith(reasons.RESIZE_REASON)),
                 outermost,
             )
             .order_by(event.id.desc())
@@ -224,7 +225,7 @@ class Allocations(Retention):
     def rename(
         self, record: AllocationRecord, name: str, *, by: Initiator | None = None
     ) -> AllocationRecord:
-        reason = lifecycle.renamed_reason(record.name)
+        reason = reasons.renamed_reason(record.name)
         with self.transactions.writing("rename") as session:
             return self.transactions.update(session, record, record.state, reason, by, name=name)
 
@@ -251,7 +252,7 @@ class Allocations(Retention):
                 session,
                 record,
                 record.state,
-                reason or lifecycle.HANDED_BACK_REASON,
+                reason or reasons.HANDED_BACK_REASON,
                 seconds=seconds,
                 handed_back=True,
                 generation=record.generation if shared else generation,

@@ -13,8 +13,8 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import insert_rows, rows_changed
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, locked_generation
-from laas_service.app.lifecycle import CONFIRMATION
 from laas_service.app.records import Drift, FabricRecord, Holding, kind_of_loss
+from laas_service.app.wording.reasons import CONFIRMATION
 from laas_service.messages import (
     NOTHING_KNOWN,
     AgentReport,

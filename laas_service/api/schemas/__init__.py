@@ -20,15 +20,10 @@ from laas_service.api.schemas.allocations import (
     AllocationList,
     AllocationSummary,
     Changed,
-    ConsolidationPlan,
     Degraded,
     DryRun,
-    Evacuation,
     Event,
     History,
-    QueueRoomShown,
-    RoomPlan,
-    SleepPlan,
 )
 from laas_service.api.schemas.base import (
     AT_ONCE,
@@ -56,6 +51,13 @@ from laas_service.api.schemas.fabrics import (
 )
 from laas_service.api.schemas.maps import FabricMap
 from laas_service.api.schemas.observation import Observation, ObservationChange
+from laas_service.api.schemas.plans import (
+    ConsolidationPlan,
+    Evacuation,
+    QueueRoomShown,
+    RoomPlan,
+    SleepPlan,
+)
 from laas_service.api.schemas.requests import (
     AllocationChange,
     AllocationQuery,

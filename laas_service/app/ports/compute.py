@@ -9,18 +9,45 @@ from enum import Enum
 from typing import ClassVar, Protocol
 
 
+class Share(Enum):
+    """What an allocation has of each of its hosts, where that is no number of slots."""
+
+    WHOLE = "whole hosts"
+    """The hosts are its own: no server of another allocation may be there."""
+    UNREAD = "slots"
+    """Slots of hosts that others share; how many was not read."""
+
+
+HostShare = Mapping[str, int] | Share
+"""What an allocation has of its hosts: by host how many servers of it may be there beside those of
+other allocations of class ``shared`` (empty: none), or a ``Share``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One allocation as compute knows it: a project and the Nova names of its hosts.
-
-    ``slots``: by host, how many servers of it may be there beside those of other allocations of
-    class ``shared``. None: the hosts are its own, or nobody looked.
-    """
+    """One allocation as compute knows it: a project and the Nova names of its hosts."""
 
     allocation_id: str
     project_id: str
     hosts: tuple[str, ...]
-    slots: Mapping[str, int] | None = None
+    share: HostShare = Share.WHOLE
+
+    @property
+    def shared(self) -> bool:
+        """Whether it has slots of hosts that other allocations share."""
+        return self.share is not Share.WHOLE
+
+    @property
+    def kind(self) -> str:
+        """What is handed over, as a part of a sentence."""
+        kind = Share.UNREAD if self.shared else Share.WHOLE
+        return str(kind.value)
+
+    def slots_on(self, host: str) -> int:
+        """How many servers of it may be on a host. Raises: ValueError, if that is no number."""
+        if isinstance(self.share, Share):
+            raise ValueError(f"allocation {self.allocation_id} has {self.share.value}")
+        return self.share.get(host, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +55,7 @@ class Observed:
     """The state of all aggregates at one moment."""
 
     handed_over: Mapping[str, Handover]
-    """By allocation id."""
+    """By allocation id; slots of shared hosts may be ``Share.UNREAD``."""
     pooled: frozenset[str]
     """Hosts in the pool; empty if the pool itself admits projects."""
     opened: Mapping[str, str]
@@ -172,7 +199,7 @@ class ComputeReader(Protocol):
 
     claims_slots: ClassVar[bool]
     """Whether it keeps the servers of class ``shared`` to their slots; else they are only counted,
-    and no handover has ``slots``."""
+    and every handover has ``Share.WHOLE``."""
 
     def comparison(self) -> AbstractContextManager[None]:
         """For a comparison of everything that is recorded: what is read is shared meanwhile.
@@ -208,10 +235,10 @@ class ComputeReader(Protocol):
         """The servers (and migrations) that hold slots of an allocation of class ``shared``."""
 
     def handed_over(self) -> Mapping[str, Handover]:
-        """Allocations handed over now, by allocation id, as observed."""
+        """Allocations handed over now, by allocation id, as observed, with all slots."""
 
     def observed(self) -> Observed:
-        """State from one list-aggregates call; servers are not checked."""
+        """State from one list-aggregates call; neither servers nor slots are read."""
 
     def server_limit(self, project_id: str) -> int | None:
         """How many servers the project may run; None if unlimited or unknown."""

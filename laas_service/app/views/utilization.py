@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
 
-from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
 from laas_service.app.records import FabricRecord, SizeEvent
+from laas_service.app.wording import reasons
 from laas_service.domain.grouping import grouped
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import LeafLink
@@ -125,7 +125,7 @@ def _sizes(events: Sequence[SizeEvent]) -> list[tuple[int, int]]:
         event, earlier = events[number], events[number - 1] if number else None
         free = (State.QUEUED, State.RELEASED)
         after = 0 if event.state in free else hosts
-        resized = lifecycle.resized_from(event.reason)
+        resized = reasons.resized_from(event.reason)
         hosts = hosts if resized is None else resized
         if earlier is None:
             held = event.state not in (State.QUEUED, State.ALLOCATING)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import and_
 
-from laas_service.domain.allocation import HOSTS_ONLY, Allocation, NoFit, Refusal, Request
+from laas_service.domain.allocation import HOSTS_ONLY, Allocation, Ground, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
@@ -35,7 +35,7 @@ def propose(policy: Policy, fabric: LedgerView, request: Request) -> Allocation 
     request = replace(request, constraints=constraints)
     view = restricted_view(fabric, constraints)
     answer = policy.propose(view, request)
-    if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET and constraints.cheapest:
+    if isinstance(answer, NoFit) and answer.reason.unproven and constraints.cheapest:
         answer = policy.propose(view, replace(request, constraints=constraints.musts))
     return answer
 
@@ -161,8 +161,8 @@ def explain_constraints(
 ) -> NoFit:
     """The refusal; if the request would fit without constraints, with those that prevent it."""
     constraints = request.constraints
-    unrelated = (Refusal.BUDGET, Refusal.QUOTA, Refusal.OTHERS_WAIT)
-    if constraints is None or not constraints.musts.names or refusal.reason in unrelated:
+    related = refusal.reason.facts.ground is Ground.FABRIC
+    if constraints is None or not constraints.musts.names or not related:
         return refusal
     without = policy.propose(fabric, replace(request, constraints=None))
     if isinstance(without, NoFit):

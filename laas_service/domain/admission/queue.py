@@ -34,9 +34,9 @@ from laas_service.domain.admission.vetoes import Vetoes
 from laas_service.domain.allocation import (
     WHOLE,
     Allocation,
+    Ground,
     NoFit,
     Packing,
-    Refusal,
     Request,
     SlotDemand,
 )
@@ -364,7 +364,7 @@ class EasyQueue(Queue):
             answer = self._head_at_shadow(future)
         if isinstance(answer, NoFit):
             if newcomer.slots is None:
-                vetoes.add(taken, newcomer, proven=answer.reason is not Refusal.BUDGET)
+                vetoes.add(taken, newcomer, proven=not answer.reason.unproven)
             return False
         self._reserved = (head, Reservation(reservation.time, answer))
         return True
@@ -497,13 +497,9 @@ class _Refusals:
         self.smallest: float = math.inf
 
     def add(self, request: Request, refusal: NoFit) -> None:
-        if refusal.reason is Refusal.OTHERS_WAIT:
+        if refusal.reason.facts.ground is Ground.QUEUE:
             self._vetoed.add(_kind(request))
-        elif (
-            not self._monotone
-            or refusal.reason is Refusal.BUDGET
-            or request.constraints is not None
-        ):
+        elif not self._monotone or refusal.reason.unproven or request.constraints is not None:
             self._refused.add(_kind(request))
         elif request.bandwidth is None:
             self.smallest = min(self.smallest, request.hosts)

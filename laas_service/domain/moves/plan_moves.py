@@ -233,7 +233,7 @@ class _Planner:
         if self._budget.cut:
             detail = f"the search for up to {self._most_moves} moves stopped at its budget"
             return NoFit(Refusal.BUDGET, detail, cut_off=True)
-        if refusal.reason is Refusal.TOO_FEW_HOSTS or not self._most_moves:
+        if refusal.reason.facts.by_count or not self._most_moves:
             return refusal
         detail = f"{refusal.detail}; moves of up to {self._most_moves} tenants do not help"
         return replace(refusal, detail=detail)

@@ -72,7 +72,7 @@ class BudgetedPolicy:
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         answer = self._answer(fabric, request)
-        if isinstance(answer, NoFit) and answer.reason is Refusal.BUDGET:
+        if isinstance(answer, NoFit) and answer.reason.unproven:
             with self._lock:
                 self.exhausted += 1
         return answer

@@ -110,7 +110,7 @@ def test_hosts_are_emptied_as_the_dry_run_says(client, deployment, scattered, wo
     assert "a move so that shared hosts are empty is announced by" in story(client, mover)[-1]
     if claims:
         for move in plan["moves"]:
-            handed = deployment.compute.aggregates[move["allocation"]].slots
+            handed = deployment.compute.aggregates[move["allocation"]].share
             deployment.compute.slots[move["allocation"]] = dict(handed)
     for _ in range(3):
         work()
@@ -122,7 +122,7 @@ def test_hosts_are_emptied_as_the_dry_run_says(client, deployment, scattered, wo
         shown = client.get(path).json
         assert (shown["changing"], shown["announced"], shown["unit_moves"]) == (None, None, [])
         if claims:
-            handed = deployment.compute.aggregates[shown["id"]].slots
+            handed = deployment.compute.aggregates[shown["id"]].share
             assert handed == {host["name"]: len(host["units"]) for host in shown["units"]}
     assert any("moves as announced: " in line for line in story(client, mover))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from laas_service.app.wording.reasons import step_reason
 from laas_service.messages import ConfirmedBy
 from tests.functional.api.test_tenants import ask as ask
 
@@ -24,7 +25,7 @@ def proceed(deployment):
     for record in deployment.store.allocations.page():
         if record.change is not None:
             deployment.store.placement_changes.proceed(
-                record, record.change.done(topology, ConfirmedBy.SWITCHES)
+                record, step_reason(record.change, topology, ConfirmedBy.SWITCHES)
             )
 
 

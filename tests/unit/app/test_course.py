@@ -4,10 +4,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
 from laas_service.app.records import SizeEvent
 from laas_service.app.views.utilization import course
+from laas_service.app.wording import reasons
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,7 +21,7 @@ def event(minutes, id, state, hosts, reason=""):
 
 
 def resized(minutes, id, old, new, present):
-    reason = f"{lifecycle.RESIZE_REASON}{old} to {new} hosts asked for by me: links"
+    reason = f"{reasons.RESIZE_REASON}{old} to {new} hosts asked for by me: links"
     return event(minutes, id, State.ACTIVE, present, reason)
 
 
@@ -46,7 +46,7 @@ def test_each_resize_changes_the_number_from_its_beginning_on():
         resized(2, "a", 9, 3, 3),
     ]
     assert [hosts for _, hosts in course(events, 3, at(3))] == [6, 9, 3, 3]
-    assert lifecycle.resized_from("renamed from 'resize from 3'") is None
+    assert reasons.resized_from("renamed from 'resize from 3'") is None
 
 
 def test_what_was_before_the_first_event_given_is_kept():

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Action, Change, Faults, Phase, Routes, State, Step
 from laas_service.app.records import AllocationRecord
+from laas_service.app.wording import reasons
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
 from laas_service.domain.errors import Conflict
 from laas_service.domain.topology import LeafLink, Topology, Xgft
@@ -218,7 +219,8 @@ def test_the_steps_of_a_change_their_routes_and_reasons():
     told: list[tuple[str, Routes, str]] = []
     phases: list[Phase] = []
     while True:
-        told.append((change.phase.value, change.routes, change.done(SMALL, ConfirmedBy.SWITCHES)))
+        reason = reasons.step_reason(change, SMALL, ConfirmedBy.SWITCHES)
+        told.append((change.phase.value, change.routes, reason))
         phases.append(change.phase)
         if change.next_phase is None:
             break
@@ -255,16 +257,16 @@ def test_the_steps_of_a_change_their_routes_and_reasons():
     ],
 )
 def test_reasons_claim_no_more_than_somebody_saw(by, words):
-    nova = lifecycle.active_reason(by, scripted=False, container=False)
+    nova = reasons.active_reason(by, scripted=False, container=False)
     assert nova == f"routes {words}; hosts handed over"
-    scripts = lifecycle.active_reason(by, scripted=True, container=False)
+    scripts = reasons.active_reason(by, scripted=True, container=False)
     assert scripts.startswith(f"routes {words}; script that hands the hosts over written")
-    container = lifecycle.active_reason(by, scripted=True, container=True)
+    container = reasons.active_reason(by, scripted=True, container=True)
     assert container == f"routes {words}; hosts stay in the pool, for allocations inside"
     change = Change.begun(OLD, NEW)
-    told = [replace(change, phase=phase).done(SMALL, by) for phase in LINKS_ALONE]
+    told = [reasons.step_reason(replace(change, phase=phase), SMALL, by) for phase in LINKS_ALONE]
     told += [
-        lifecycle.freed_reason(by, scripted=scripted, container=container)
+        reasons.freed_reason(by, scripted=scripted, container=container)
         for scripted in (False, True)
         for container in (False, True)
     ]
@@ -410,7 +412,7 @@ def test_a_step_of_another_kind_is_taken_without_waiting_for_routes(monkeypatch)
 
 
 def test_a_repair_says_which_links_replace_which():
-    reason = lifecycle.link_repair_reason(Change.begun(OLD, NEW), SMALL)
+    reason = reasons.link_repair_reason(Change.begun(OLD, NEW), SMALL)
     assert reason == (
         "repair: links leaf-0-0-0, leaf-0-1-0 replaced by links leaf-0-0-2, leaf-0-1-2"
     )

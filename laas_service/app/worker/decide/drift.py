@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from laas_service.app import lifecycle
 from laas_service.app.handovers import handover_of, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER, LIVE, State
-from laas_service.app.ports.compute import Handover, Observed
+from laas_service.app.ports.compute import Handover, HostShare, Observed, Share
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
+from laas_service.app.wording import reasons
 from laas_service.app.worker.instructions import (
     ActFor,
     AskAggregates,
@@ -48,9 +49,6 @@ from laas_service.domain.errors import ConcurrentUpdate, Conflict, LaasError, No
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied
 
-CERTAIN = (Drift.KEYS, Drift.MANAGER)
-"""Drift of the switches that is believed at once, because no sweep of OpenSM brings it about."""
-
 Repair = HandOver | TakeBack | Fence | Pool | Publish
 
 Found = tuple[DriftMemory, list[str]]
@@ -80,14 +78,15 @@ class Difference:
     @property
     def sentence(self) -> str:
         """The sentence that is recorded for the fabric and told to others."""
-        named = self.kind is Drift.HOSTS
-        return f"allocation {self.subject}: {self.detail}" if named else self.detail
+        return self._in_words(self.kind.facts.told)
 
     @property
     def finding(self) -> str:
         """The sentence that is logged."""
-        of_fabric = self.kind not in (Drift.HOSTS, Drift.LEFTOVER)
-        return f"fabric {self.fabric}: {self.detail}" if of_fabric else self.sentence
+        return self._in_words(self.kind.facts.logged)
+
+    def _in_words(self, template: str) -> str:
+        return template.format(subject=self.subject, fabric=self.fabric, detail=self.detail)
 
 
 # -- Nova ---------------------------------------------------------------------------------
@@ -112,7 +111,9 @@ def difference_of_handovers(recorded: Handover, observed: Handover | None) -> st
         return f"hosts are handed over to project {observed.project_id!r}"
     missing = sorted(set(recorded.hosts) - set(observed.hosts))
     foreign = sorted(set(observed.hosts) - set(recorded.hosts))
-    slots = _difference_of_slots(recorded, observed)
+    if observed.shared != recorded.shared:
+        return f"{observed.kind} are handed over instead of {recorded.kind}"
+    slots = _difference_of_slots(recorded.share, observed.share)
     parts = [
         f"{what}: {', '.join(hosts)}"
         for what, hosts in (
@@ -125,10 +126,9 @@ def difference_of_handovers(recorded: Handover, observed: Handover | None) -> st
     return "; ".join(parts) or None
 
 
-def _difference_of_slots(recorded: Handover, observed: Handover) -> list[str]:
-    """The hosts with other slots than recorded; none if nobody looked."""
-    wanted, found = recorded.slots, observed.slots
-    if wanted is None or found is None:
+def _difference_of_slots(wanted: HostShare, found: HostShare) -> list[str]:
+    """The hosts with other slots than recorded, as far as they were read."""
+    if isinstance(wanted, Share) or isinstance(found, Share):
         return []
     return [
         f"{host} has {found.get(host, 0)} instead of {wanted.get(host, 0)}"
@@ -369,7 +369,7 @@ class _Comparison:
         """
         try:
             seen: RoutesSeen = yield AskRoutes()
-            certain = at_once or kind_of_loss(seen.applied) in CERTAIN
+            certain = at_once or kind_of_loss(seen.applied).facts.certain
             suspected, self._suspected = certain or self._suspected, False
             if seen.applied.generation == self._fabric.routes_generation:
                 return
@@ -478,7 +478,7 @@ def _carried_out(difference: Difference, repair: Repair) -> Steps[bool]:
 
 
 def _record_repair(record: AllocationRecord, detail: str) -> Steps[None]:
-    yield Record(record, record.state, lifecycle.hosts_repaired_reason(detail))
+    yield Record(record, record.state, reasons.hosts_repaired_reason(detail))
 
 
 def _on(fabric: FabricRecord, handover: Handover) -> bool:

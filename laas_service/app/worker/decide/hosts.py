@@ -17,6 +17,7 @@ from laas_service.app.handovers import host_names, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
 from laas_service.app.ports.compute import ComputeHost, Observed, Occupant
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
+from laas_service.app.wording import reasons
 from laas_service.app.worker.decide.drift import managed
 from laas_service.app.worker.instructions import (
     ActFor,
@@ -167,7 +168,7 @@ def _tell(round: Round, group: "Strangers") -> Steps[None]:
     if record is None or record.state not in HANDED_OVER:
         return
     yield ActFor(record.initiator)
-    reason = lifecycle.strangers_reason(group.servers_text, closed=round.rules.repair)
+    reason = reasons.strangers_reason(group.servers_text, closed=round.rules.repair)
     try:
         yield Record(record, record.state, reason, error=record.error)
     except ConcurrentUpdate:

@@ -37,6 +37,7 @@ from laas_service.app.ports.compute import (
 )
 from laas_service.app.ports.limits import Limited
 from laas_service.app.records import AllocationRecord
+from laas_service.app.wording import reasons, waits
 from laas_service.app.worker.decide import hosts, limits
 from laas_service.app.worker.instructions import (
     ActFor,
@@ -222,7 +223,7 @@ class _Life:
         if tries < self._rules.park_after:
             yield Wait(record, why)
             return
-        reason = lifecycle.parked_reason(tries, why)
+        reason = reasons.parked_reason(tries, why)
         try:
             yield Record(record, State.ERROR, reason, error=why)
         except ConcurrentUpdate:
@@ -254,7 +255,7 @@ class _Life:
         by = yield from _confirmed_by()
         limited = yield from limits.limit(self._round, record)
         outside = self._round.outside
-        reason = lifecycle.active_reason(
+        reason = reasons.active_reason(
             by, scripted=outside.scripted, claimed=outside.claims_slots, **_kind(record)
         )
         spent = yield from self._since(record, nova, (yield AskSpent(record.generation)))
@@ -286,17 +287,17 @@ class _Life:
         """
         if record.change is not None:
             return (
-                yield from _recorded(TurnBack(record, lifecycle.unusable_joining_reason(unusable)))
+                yield from _recorded(TurnBack(record, reasons.unusable_joining_reason(unusable)))
             )
         yield Fence(record.id)
         yield TakeBack(handover_of(self._fabric, record))
         yield from limits.forget(self._round, record)
-        return (yield from _recorded(HandBack(record, lifecycle.unusable_reason(unusable))))
+        return (yield from _recorded(HandBack(record, reasons.unusable_reason(unusable))))
 
     def _requeue(self, record: AllocationRecord) -> Next:
         yield from self._look_after(record.updated_at)
         by = yield from _confirmed_by()
-        return (yield from _recorded(Requeue(record, lifecycle.requeued_reason(by), by)))
+        return (yield from _recorded(Requeue(record, reasons.requeued_reason(by), by)))
 
     def _take_back(self, record: AllocationRecord) -> Next:
         begun = yield AskSeconds()
@@ -325,7 +326,7 @@ class _Life:
         yield from limits.forget(self._round, record)
         by = yield from _confirmed_by()
         scripted = self._round.outside.scripted
-        reason = lifecycle.freed_reason(by, scripted=scripted, **_kind(record))
+        reason = reasons.freed_reason(by, scripted=scripted, **_kind(record))
         spent = yield from self._since(record, nova, (yield AskSpent(record.generation)))
         return (yield from _recorded(Free(record, reason, by, spent)))
 
@@ -370,7 +371,7 @@ class _Life:
             if (yield from _running(replace(moves, targets=back))) != NOTHING_MOVED:
                 progress = yield from self._at_stage(record, MoveStage.HALT)
         if progress.under_way or progress.stuck:
-            raise HostsBusy(lifecycle.not_stopped(progress.under_way, progress.stuck))
+            raise HostsBusy(waits.not_stopped(progress.under_way, progress.stuck))
 
     def _keep_stopped(self, record: AllocationRecord) -> Steps[AllocationRecord | None]:
         """Stop servers that were started since they had to stop; the record if that turns it back.
@@ -388,7 +389,7 @@ class _Life:
         try:
             stage = MoveStage.STOP if consents else MoveStage.HALT
             progress = yield from self._at_stage(record, stage)
-            raise HostsBusy(lifecycle.stopped_again(progress.under_way, progress.stuck))
+            raise HostsBusy(waits.stopped_again(progress.under_way, progress.stuck))
         except HostsBusy as error:
             if ends:
                 raise
@@ -408,14 +409,14 @@ class _Life:
             yield Log(f"servers of allocation {record.id} are not unlocked: {error}")
             return
         if found.stuck:
-            raise Conflict(lifecycle.not_unlocked(found.stuck))
+            raise Conflict(waits.not_unlocked(found.stuck))
 
     def _open(self, record: AllocationRecord) -> Next:
         """Hand over the new hosts beside the old ones."""
         yield from _hand_over_open(self._round, record, lifecycle.awaited_hosts(record))
         moves, remark = _server_moves(self._round, record), ""
         if moves is not None:
-            remark = lifecycle.servers_go_remark(len(moves.targets), live=moves.live)
+            remark = reasons.servers_go_remark(len(moves.targets), live=moves.live)
         return (yield from self._proceed(record, remark))
 
     def _give_back(self, record: AllocationRecord) -> Next:
@@ -433,7 +434,7 @@ class _Life:
             if moves is not None:
                 progress = yield from self._move_servers(record, moves)
             if progress.arrived:
-                reason = lifecycle.arrived_reason(progress.arrived)
+                reason = reasons.arrived_reason(progress.arrived)
                 return (yield from _recorded(Record(record, record.state, reason)))
             yield from _check_left(self._round, record, progress)
         except HostsBusy as error:
@@ -441,7 +442,7 @@ class _Life:
         if parted:
             progress = yield from self._at_stage(record, MoveStage.START)
             if progress.under_way or progress.stuck:
-                raise Conflict(lifecycle.not_started(progress.under_way, progress.stuck))
+                raise Conflict(waits.not_started(progress.under_way, progress.stuck))
         return (yield from self._proceed(record))
 
     def _settle_slots(self, record: AllocationRecord) -> Next:
@@ -464,16 +465,16 @@ class _Life:
         if progress.arrived:
             return (
                 yield from _recorded(
-                    Record(record, record.state, lifecycle.arrived_reason(progress.arrived))
+                    Record(record, record.state, reasons.arrived_reason(progress.arrived))
                 )
             )
         if progress.under_way or progress.stuck:
-            raise HostsBusy(lifecycle.not_settled(progress.under_way, progress.stuck))
+            raise HostsBusy(waits.not_settled(progress.under_way, progress.stuck))
         limited = yield from limits.limit(self._round, record)
         if limited is None:
             yield from limits.forget(self._round, record)
         by = yield from _confirmed_by()
-        reason = lifecycle.settled_reason(lifecycle.check_changing(record))
+        reason = reasons.settled_reason(lifecycle.check_changing(record))
         settled = yield Proceed(record, reason, by)
         return (yield from self._note_limits(settled, limited))
 
@@ -507,7 +508,9 @@ class _Life:
             yield from self._look_after(record.updated_at)
             yield from _check_left(self._round, record)
         by = yield from _confirmed_by()
-        told = change.done(self._fabric.topology, by, scripted=self._round.outside.scripted)
+        told = reasons.step_reason(
+            change, self._fabric.topology, by, scripted=self._round.outside.scripted
+        )
         return (yield from _recorded(Proceed(record, told + remark, by)))
 
 
@@ -568,7 +571,7 @@ def _check_left(
     """Raises: HostsBusy, if a server is on a host that the allocation leaves."""
     busy = yield from _busy(round, record)
     if busy or progress.under_way or progress.stuck:
-        raise HostsBusy(lifecycle.not_left(busy, progress.under_way, progress.stuck))
+        raise HostsBusy(waits.not_left(busy, progress.under_way, progress.stuck))
 
 
 def _turned_back(round: Round, record: AllocationRecord, error: HostsBusy) -> Next:
@@ -577,7 +580,7 @@ def _turned_back(round: Round, record: AllocationRecord, error: HostsBusy) -> Ne
     begun, now = record.moves_at, (yield AskTime())
     if begun is None or now < begun + window:
         raise error
-    return (yield from _recorded(TurnBack(record, lifecycle.window_over_reason(str(error)))))
+    return (yield from _recorded(TurnBack(record, reasons.window_over_reason(str(error)))))
 
 
 def _recorded(instruction: Instruction) -> Next:

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
-from laas_service.app import lifecycle
 from laas_service.app.handovers import handover_of, is_in_compute
 from laas_service.app.lifecycle import HANDED_OVER
 from laas_service.app.ports.limits import Limited
 from laas_service.app.records import AllocationRecord, Drift
+from laas_service.app.wording import reasons
 from laas_service.app.worker.instructions import (
     AskAllocation,
     AskAllocations,
@@ -100,7 +100,7 @@ def note(
         yield Log(f"allocation {record.id}: {text}", logging.INFO)
     unlimited = {**unlimited, record.id: text}
     if record.limited_by != by and record.state in HANDED_OVER:
-        record = yield RecordLimits(record, by, lifecycle.limited_reason(by))
+        record = yield RecordLimits(record, by, reasons.limited_reason(by))
     return record, unlimited
 
 

@@ -5,6 +5,7 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.log_context import acting_for
 from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import State
-from laas_service.app.ports.compute import Handover
-from laas_service.app.records import Drift
+from laas_service.app.ports.compute import Handover, Share
+from laas_service.app.records import Drift, DriftFacts
 from laas_service.app.worker.decide import drift
 from laas_service.app.worker.instructions import HandOver, Pool, Publish, TakeBack
 from laas_service.domain.errors import NotFound, Unavailable
@@ -130,6 +131,58 @@ def test_a_difference_names_its_kind_its_subject_and_its_repair(store):
     assert lost.finding == "fabric f: generation 2 is no longer confirmed: OpenSM does not run"
 
 
+@pytest.mark.parametrize("kind", Drift, ids=lambda kind: kind.value)
+def test_a_kind_of_drift_carries_its_words(kind):
+    """Each names what differs, and the log says of which allocation or fabric."""
+    found = drift.Difference(kind, "subject", "fabric", "detail {0}")
+    for sentence in (found.sentence, found.finding):
+        assert sentence.endswith("detail {0}")
+    if kind is not Drift.LEFTOVER:  # its detail names the allocation
+        assert found.finding in ("allocation subject: detail {0}", "fabric fabric: detail {0}")
+
+
+def test_a_kind_of_drift_without_words_is_not_accepted():
+    with pytest.raises(AttributeError, match="code"):
+
+        class _Wordless(Enum):
+            __new__ = vars(Drift)["__new_member__"]
+            NEW = "new"
+
+    with pytest.raises(TypeError, match="logged"):
+        DriftFacts("new", told="{detail}")  # type: ignore[call-arg]
+
+
+def test_a_condition_of_the_switches_is_one_kind_of_drift():
+    shown = [condition for kind in Drift for condition in kind.facts.conditions]
+    assert sorted(shown) == sorted({*shown})
+
+
+@pytest.mark.parametrize(
+    ("recorded", "observed", "sentence"),
+    [
+        (Share.WHOLE, Share.WHOLE, None),
+        (Share.WHOLE, Share.UNREAD, "slots are handed over instead of whole hosts"),
+        (Share.WHOLE, {}, "slots are handed over instead of whole hosts"),
+        ({"n": 1}, Share.WHOLE, "whole hosts are handed over instead of slots"),
+        ({"n": 1}, Share.UNREAD, None),
+        ({"n": 1}, {}, "slots differ: n has 0 instead of 1"),
+        ({"n": 1}, {"n": 1}, None),
+    ],
+)
+def test_not_read_not_shared_and_no_slots_are_three_answers(recorded, observed, sentence):
+    answer = drift.difference_of_handovers(
+        Handover("a", "blue", ("n",), recorded), Handover("a", "blue", ("n",), observed)
+    )
+    assert answer == sentence
+
+
+def test_only_numbers_of_slots_can_be_asked_for():
+    assert Handover("a", "blue", ("n",), {"n": 2}).slots_on("other") == 0
+    for share in Share:
+        with pytest.raises(ValueError, match=share.value):
+            Handover("a", "blue", ("n",), share).slots_on("n")
+
+
 def test_a_repair_that_fails_is_said_with_what_differs(world, repair):
     world.compute.pooled.discard("node-5")
     world.compute.servers["node-5"] = "stranger"
@@ -160,8 +213,9 @@ def test_an_aggregate_in_error_that_admits_another_project_is_closed(world, repa
         Handover("a", "blue,red", ("node-0", "node-1")),
         Handover("a", "blue", ("node-0",)),
         Handover("a", "blue", ("node-0", "node-1", "node-5")),
+        Handover("a", "blue", ("node-0", "node-1"), Share.UNREAD),
     ],
-    ids=["deleted", "other project", "second project", "host out", "host in"],
+    ids=["deleted", "other project", "second project", "host out", "host in", "slots"],
 )
 def test_an_aggregate_edited_by_hand_is_found_by_one_look(world, repair, observed):
     right = world.compute.aggregates.pop("a")

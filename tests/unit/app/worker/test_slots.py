@@ -12,6 +12,7 @@ import pytest
 
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
+from laas_service.app.ports.compute import Share
 from laas_service.app.ports.limits import Limited
 from laas_service.app.records import Drift, Move
 from laas_service.app.requests import AllocationRequest
@@ -104,7 +105,9 @@ class Sharers(World):
         return self.store.placement_changes.move(record, choose)
 
     def handed(self, id: str):
-        return dict(self.compute.aggregates[id].slots or {})
+        share = self.compute.aggregates[id].share
+        assert not isinstance(share, Share)
+        return dict(share)
 
     def told(self, id: str):
         return [event.reason for event in self.store.allocations.get(id).history]
@@ -222,9 +225,24 @@ def test_a_stochastic_demand_has_no_limit(sharers):
 
 def test_slots_that_differ_are_drift_and_are_set_again(sharers):
     before = sharers.compute.aggregates["x"]
-    sharers.compute.aggregates["x"] = replace(before, slots=dict.fromkeys(before.slots, 7))
+    sharers.compute.aggregates["x"] = replace(before, share=dict.fromkeys(before.hosts, 7))
     (finding,) = sharers.converger.reconcile()
     assert "slots differ" in finding
+    assert sharers.compute.aggregates["x"] == before
+
+
+def test_shared_hosts_whose_slots_were_not_read_are_no_drift(sharers):
+    """The list of aggregates tells that slots are handed over, and not how many."""
+    assert {one.share for one in sharers.compute.observed().handed_over.values()} == {Share.UNREAD}
+    sharers.later(60)
+    assert sharers.converger.check_drift() == []
+
+
+def test_slots_handed_over_as_whole_hosts_are_found_by_one_look(sharers):
+    before = sharers.compute.aggregates["x"]
+    sharers.compute.aggregates["x"] = replace(before, share=Share.WHOLE)
+    (finding,) = sharers.converger.check_drift()
+    assert "whole hosts are handed over instead of slots" in finding
     assert sharers.compute.aggregates["x"] == before
 
 

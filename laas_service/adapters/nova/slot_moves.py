@@ -10,7 +10,7 @@ that is migrated cold has a slot on both hosts until it is confirmed.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from laas_service.adapters.server_moves import Server, Servers, Work
+from laas_service.adapters.nova.server_moves import Server, Servers, Work
 from laas_service.app.ports.compute import MoveProgress, ServerMoves, SlotMoves
 
 

@@ -79,7 +79,7 @@ class ComputeService:
 
 
 class Servers(Protocol):
-    """The calls to Nova, with the errors of ``adapters.nova.cloud.Cloud``.
+    """The calls to Nova, with the errors of ``adapters.nova.servers.ServerCalls``.
 
     Those that change something return the text of a refusal.
     """

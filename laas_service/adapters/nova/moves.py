@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""How servers move between hosts in Nova: all of a host, or those beyond an allocation's slots."""
+
+from laas_service.adapters.nova import server_moves, slot_moves
+from laas_service.adapters.nova.hosts import Hosts
+from laas_service.adapters.nova.placement_slots import class_of
+from laas_service.adapters.nova.servers import ServerCalls
+from laas_service.adapters.nova.slots import SlotHolders, Slots
+from laas_service.app.ports.compute import MoveProgress, ServerMoves, SlotMoves
+from laas_service.domain.errors import Forbidden
+
+
+class Moves:
+    """Asks Nova for the next step of servers that have to move.
+
+    With ``shared_disks`` the local disks of servers outlive their host.
+    """
+
+    def __init__(
+        self,
+        servers: ServerCalls,
+        hosts: Hosts,
+        holders: SlotHolders,
+        slots: Slots,
+        *,
+        shared_disks: bool,
+    ) -> None:
+        self._servers = servers
+        self._hosts = hosts
+        self._holders = holders
+        self._slots = slots
+        self._shared_disks = shared_disks
+
+    def move_servers(self, moves: ServerMoves) -> MoveProgress:
+        """See ``Compute.move_servers`` and ``server_moves``; ``Forbidden`` if one is a node."""
+        if {*moves.targets, *moves.targets.values()} & self._hosts.node_of.keys():
+            raise Forbidden(
+                "servers on bare metal do not move: create them anew on the new nodes, and delete "
+                "the old ones"
+            )
+        return server_moves.advance(self._servers, moves, shared_disks=self._shared_disks)
+
+    def settle_slots(self, moves: SlotMoves) -> MoveProgress:
+        """See ``Compute.settle_slots`` and ``slot_moves``."""
+        hosts = moves.kept.keys()
+        id = moves.handover.allocation_id
+        hypervisors = self._hosts.known(hosts)
+        held = {
+            host: self._holders.held(host, hypervisors[host], [class_of(id)])
+            for host in sorted(hosts & hypervisors.keys())
+        }
+        progress = slot_moves.settle(self._servers, moves, held, shared_disks=self._shared_disks)
+        if progress == MoveProgress():
+            self._slots.keep(id, moves.kept, hypervisors)
+        return progress

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Schemas of plans of moves: room, sleep, consolidation, evacuation, and room for a queue."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import AwareDatetime, Field
+
+from laas_service.api.schemas.base import Schema
+from laas_service.api.schemas.fabrics import IdleSwitch, Shape
+from laas_service.api.schemas.placements import (
+    Bridge,
+    Holding,
+    SlotsShown,
+    UnitMove,
+    hosts_gained,
+)
+from laas_service.app import moves as planning
+from laas_service.app import room_planner
+from laas_service.app.records import AllocationRecord, FabricRecord, QueueRoom, RoomState
+from laas_service.domain.moves.consent import Movable
+
+Joining = Annotated[list[str], Field(description="Hosts that it newly gets, by name.")]
+Leaving = Annotated[list[str], Field(description="Hosts that it leaves, by name.")]
+AfterNotice = Annotated[AwareDatetime, Field(description="After the tenant's notice.")]
+IsAnnounced = Annotated[bool, Field(description="The tenant is told, and it will take place.")]
+MovedHosts = Annotated[int, Field(description="Hosts that tenants newly get, in all.")]
+CostOfAll = Annotated[float, Field(description="Of all moves.")]
+
+
+def _tenant(record: AllocationRecord) -> dict[str, Any]:
+    """Whose allocation it is: the fields that every move, and what stays, has."""
+    return {"allocation": record.id, "name": record.name, "project_id": record.project_id}
+
+
+def _moving(move: room_planner.PlannedMove) -> dict[str, Any]:
+    """The fields that moves of hosts and of virtual machines have in common."""
+    consent = move.record.consent
+    return {
+        **_tenant(move.record),
+        "movable": consent.movable,
+        "move_cost": consent.move_cost,
+        "cost": move.cost,
+        "begins": move.begins,
+        "announced": move.announced,
+    }
+
+
+def _in_all(plan: room_planner.MovePlan) -> dict[str, Any]:
+    """The fields that all plans have in common; ``new_hosts`` has a name of its own in each."""
+    return {"fabric": plan.fabric.id, "cost": plan.cost, "cut_off": plan.cut_off}
+
+
+class HeadRoom(Schema):
+    """Moves of other tenants that make room for a queued request."""
+
+    state: RoomState
+    moves: Annotated[int, Field(description="How many tenants move.")]
+    made: Annotated[int, Field(description="How many of these moves are over.")]
+    moved_hosts: Annotated[int, Field(description="Hosts that they newly get, in all.")]
+    cost: CostOfAll
+    gain: Annotated[
+        float | None,
+        Field(description="Seconds by which the request starts earlier; null: unknown."),
+    ]
+    begins: Annotated[
+        AwareDatetime, Field(description="The last move begins then, or later; as planned.")
+    ]
+    detail: Annotated[str | None, Field(description="Why it failed.")]
+
+    @classmethod
+    def of(cls, room: QueueRoom) -> Self:
+        return cls(**cls.fields(room))
+
+    @staticmethod
+    def fields(room: QueueRoom) -> dict[str, Any]:
+        return {
+            "state": room.state,
+            "moves": len(room.moves),
+            "made": room.made,
+            "moved_hosts": room.new_hosts,
+            "cost": room.cost,
+            "gain": room.gain,
+            "begins": room.moves[-1].begins,
+            "detail": room.reason or None,
+        }
+
+
+class PlannedMove(Schema):
+    """A move of one tenant."""
+
+    allocation: str
+    name: str
+    project_id: str
+    movable: Movable
+    move_cost: float
+    cost: Annotated[float, Field(description="`move_cost` for each new host.")]
+    new_hosts: Annotated[int, Field(description="0: an exchange of links under running servers.")]
+    links_changed: Annotated[int, Field(description="How many links it newly gets.")]
+    servers: Annotated[
+        int | None, Field(description="On the hosts that it leaves; null: compute cannot tell.")
+    ]
+    disk_gb: Annotated[
+        int | None, Field(description="Of their local disks, which are copied; null as `servers`.")
+    ]
+    joining: Joining
+    leaving: Leaving
+    bridge: Bridge
+    begins: AfterNotice
+    announced: IsAnnounced
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, move: room_planner.PlannedMove) -> Self:
+        claimed = move.new.beyond(move.old)
+        return cls(
+            **_moving(move),
+            new_hosts=move.new_hosts,
+            links_changed=sum(1 for _ in claimed.links(fabric.topology)),
+            servers=None if move.load is None else move.load.servers,
+            disk_gb=None if move.load is None else move.load.disk_gb,
+            joining=Holding.names(fabric, claimed),
+            leaving=Holding.names(fabric, move.old.beyond(move.new)),
+            bridge=Holding.bridge_links(fabric, move.change),
+        )
+
+
+class RoomPlan(Schema):
+    """The cheapest moves found after which a size fits."""
+
+    fabric: str
+    hosts: int
+    fits: Annotated[bool, Field(description="It fits now, without any move.")]
+    moves: Annotated[list[PlannedMove], Field(description="In order, one after the other.")]
+    moved_hosts: MovedHosts
+    cost: CostOfAll
+    shape: Annotated[Shape | None, Field(description="Of the hosts that it would get.")]
+    cut_off: Annotated[
+        bool, Field(description="The search stopped at its budget: a cheaper plan may exist.")
+    ]
+
+    @classmethod
+    def of(cls, hosts: int, plan: room_planner.RoomPlan) -> Self:
+        shape = plan.placement.shape
+        return cls(
+            **_in_all(plan),
+            hosts=hosts,
+            fits=not plan.moves,
+            moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
+            moved_hosts=plan.new_hosts,
+            shape=Shape.of(shape) if shape else None,
+        )
+
+
+class SleepPlan(Schema):
+    """Moves after which more switches can sleep."""
+
+    fabric: str
+    idle_now: Annotated[
+        list[IdleSwitch], Field(description="Switches that may be turned down, as in `idle`.")
+    ]
+    idle_after: Annotated[list[IdleSwitch], Field(description="Those after all moves.")]
+    moves: Annotated[list[PlannedMove], Field(description="In order, one after the other.")]
+    moved_hosts: MovedHosts
+    cost: CostOfAll
+    cut_off: Annotated[
+        bool, Field(description="The search stopped at its budget: more could perhaps sleep.")
+    ]
+
+    @classmethod
+    def of(cls, plan: room_planner.PowerPlan) -> Self:
+        return cls(
+            **_in_all(plan),
+            idle_now=[IdleSwitch.model_validate(switch) for switch in plan.now],
+            idle_after=[IdleSwitch.model_validate(switch) for switch in plan.after],
+            moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
+            moved_hosts=plan.new_hosts,
+        )
+
+
+class PlannedSlotMoves(Schema):
+    """Virtual machines of one tenant that move to other shared hosts."""
+
+    allocation: str
+    name: str
+    project_id: str
+    movable: Movable
+    move_cost: float
+    cost: Annotated[float, Field(description="`move_cost` for each virtual machine that moves.")]
+    unit_moves: Annotated[list[UnitMove], Field(description="Its virtual machines, in order.")]
+    joining: Joining
+    leaving: Leaving
+    begins: AfterNotice
+    announced: IsAnnounced
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, move: room_planner.PlannedMove) -> Self:
+        return cls(
+            **_moving(move),
+            unit_moves=SlotsShown.slots_of(fabric, None, move.new)["unit_moves"],
+            joining=hosts_gained(fabric, move.old, move.new),
+            leaving=hosts_gained(fabric, move.new, move.old),
+        )
+
+
+class EmptiedHost(Schema):
+    """A shared host that is empty once all moves are over."""
+
+    host: Annotated[str, Field(description="Its name.")]
+    moves: Annotated[
+        int, Field(description="Virtual machines that move for it, beside those before it.")
+    ]
+
+
+class ConsolidationPlan(Schema):
+    """Moves of virtual machines after which shared hosts are empty."""
+
+    fabric: str
+    parent: Annotated[str, Field(description="The allocation that shares its hosts.")]
+    hosts: Annotated[list[EmptiedHost], Field(description="In the order of their choice.")]
+    leaves: Annotated[
+        list[IdleSwitch], Field(description="Leaves on which no virtual machine is left.")
+    ]
+    moves: Annotated[
+        list[PlannedSlotMoves],
+        Field(description="One for each tenant; they do not depend on each other."),
+    ]
+    moved_units: Annotated[int, Field(description="Virtual machines that move, in all.")]
+    cost: CostOfAll
+    cut_off: Annotated[
+        bool, Field(description="The search stopped at its budget: more could perhaps be empty.")
+    ]
+
+    @classmethod
+    def of(cls, plan: room_planner.ConsolidationPlan) -> Self:
+        fabric, emptied = plan.fabric, plan.emptied
+        leaf_id, leaves = fabric.topology.tree.leaf_id, fabric.inventory.leaf_guids
+        empty = {leaves[leaf_id(*leaf)] for leaf in emptied.leaves}
+        return cls(
+            **_in_all(plan),
+            parent=plan.parent,
+            hosts=[
+                EmptiedHost(host=fabric.inventory.host_names[host], moves=moves)
+                for host, moves in zip(emptied.hosts, emptied.costs, strict=True)
+            ],
+            leaves=[
+                IdleSwitch.model_validate(switch)
+                for switch in fabric.inventory.switches
+                if switch.guid in empty
+            ],
+            moves=[PlannedSlotMoves.of(fabric, move) for move in plan.moves],
+            moved_units=plan.new_hosts,
+        )
+
+
+class QueueMove(Schema):
+    """A move of a plan for a queue."""
+
+    allocation: str
+    new_hosts: int
+    cost: float
+    joining: Annotated[list[str], Field(description="Hosts of its new placement, by name.")]
+    begins: Annotated[AwareDatetime, Field(description="Then, or later.")]
+    made: bool
+
+
+class QueuePlan(HeadRoom):
+    """The last plan that makes room for a queue, with its moves."""
+
+    allocation: Annotated[
+        str | None, Field(description="The request; null: planned on a schedule.")
+    ]
+    hosts: Annotated[int, Field(description="The size that there is to be room for.")]
+    planned_at: AwareDatetime
+    steps: Annotated[list[QueueMove], Field(description="In order, one after the other.")]
+
+    @classmethod
+    def shown(cls, fabric: FabricRecord, room: QueueRoom) -> Self:
+        steps = [
+            QueueMove(
+                allocation=move.allocation,
+                new_hosts=move.new_hosts,
+                cost=move.cost,
+                joining=Holding.names(fabric, move.to),
+                begins=move.begins,
+                made=number < room.made,
+            )
+            for number, move in enumerate(room.moves)
+        ]
+        return cls(
+            **cls.fields(room),
+            allocation=room.allocation,
+            hosts=room.hosts,
+            planned_at=room.at,
+            steps=steps,
+        )
+
+
+class QueueRoomShown(Schema):
+    """How moves make room for the queue of a fabric."""
+
+    fabric: str
+    plan: Annotated[QueuePlan | None, Field(description="Null: there never was one.")]
+
+    @classmethod
+    def shown(cls, fabric: FabricRecord, room: QueueRoom | None) -> Self:
+        return cls(fabric=fabric.id, plan=QueuePlan.shown(fabric, room) if room else None)
+
+
+class Staying(Schema):
+    """An allocation that keeps hosts that are to be evacuated."""
+
+    allocation: str
+    name: str
+    project_id: str
+    hosts: Annotated[list[str], Field(description="Those that it keeps, by name.")]
+    why: str
+
+    @classmethod
+    def of(cls, fabric: FabricRecord, one: planning.Staying) -> Self:
+        names = [fabric.inventory.host_names[host] for host in one.hosts]
+        return cls(**_tenant(one.record), hosts=names, why=one.why)
+
+
+class Evacuation(Schema):
+    """Who moves off drained hosts, and who stays."""
+
+    fabric: str
+    hosts: Annotated[list[str], Field(description="The hosts, by name.")]
+    moves: list[PlannedMove]
+    staying: list[Staying]
+    empty: Annotated[bool, Field(description="No allocation has one of the hosts.")]
+
+    @classmethod
+    def of(cls, plan: planning.Evacuation) -> Self:
+        return cls(
+            fabric=plan.fabric.id,
+            hosts=[plan.fabric.inventory.host_names[host] for host in plan.hosts],
+            moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
+            staying=[Staying.of(plan.fabric, one) for one in plan.staying],
+            empty=not (plan.moves or plan.staying),
+        )

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Why a step of an allocation has to wait: servers that still run, move, stop or start."""
+
+from collections.abc import Sequence
+
+from laas_service.domain.wording import listed
+
+LEFT_BEHIND = "servers run on hosts that the allocation leaves"
+
+
+def not_empty(busy: Sequence[str], kept: Sequence[str], end: str) -> str:
+    """Why a release is refused: hosts with servers, and deleted servers that Nova keeps.
+
+    ``end`` says what ends the latter. At least one of them is not empty.
+    """
+    told = [f"servers still run on {listed(busy)}; delete them first"] if busy else []
+    if kept:
+        told.append(f"{listed(kept)}; {end}")
+    return f"{'; '.join(told)}, or release with force"
+
+
+def too_few_empty(fewer: int, empty: int, asked: int, busy: Sequence[str]) -> str:
+    """Why ``fewer`` hosts cannot be given back: of those ``asked`` for too few are ``empty``."""
+    return (
+        f"{fewer} hosts without servers are to be given back, and {empty} of {asked} have none; "
+        f"delete or move the servers on {fewer - empty} of {listed(busy)}"
+    )
+
+
+def not_left(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why old hosts cannot be taken back: ``busy`` (names), and what becomes of their servers."""
+    told = [f"servers still run on {listed(busy)}, which the allocation leaves"] if busy else []
+    if under_way:
+        told.append(f"under way: {listed(under_way)}")
+    if stuck:
+        told.append(f"cannot be moved by the service: {listed(stuck)}")
+    if stuck or not under_way:
+        told.append("delete or move them, or ask for the old size again")
+    return "; ".join(told)
+
+
+def _servers(*groups: tuple[str, Sequence[str]]) -> str:
+    """Each group that has servers, with what is said of them and their names."""
+    return "; ".join(f"{said}: {listed(servers)}" for said, servers in groups if servers)
+
+
+def not_settled(under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why the old slots are still held."""
+    return _servers(("under way", under_way), ("servers are beyond the slots", stuck))
+
+
+def not_stopped(under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why the routes of a change wait: servers that stop, and those that only the owner stops."""
+    return _servers(("servers stop", under_way), (LEFT_BEHIND, stuck))
+
+
+def stopped_again(under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why a change waits whose servers had stopped."""
+    return _servers(("servers were started and stop again", under_way), (LEFT_BEHIND, stuck))
+
+
+def not_unlocked(stuck: Sequence[str]) -> str:
+    """Why a release waits: its owner cannot delete these servers."""
+    return f"servers that stopped for a move are still locked: {listed(stuck)}"
+
+
+def not_started(under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why a change waits although the old hosts are empty."""
+    return _servers(("servers start again", under_way), ("servers cannot be started again", stuck))
