@@ -7,13 +7,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from datetime import time as Time
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
 
 from keystoneauth1 import loading
 from keystoneauth1.adapter import Adapter
@@ -55,11 +52,9 @@ from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
-from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
+from laas_service.app.queue_moves import QueueMoves
 from laas_service.app.quotas import Quotas
-from laas_service.app.records import Limits
 from laas_service.app.requests import ServicePolicy
-from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases, in_background
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
@@ -71,25 +66,34 @@ from laas_service.app.worker.port_events import PortEvents
 from laas_service.app.worker.round import CounterMode, LookRules, Pace, WorkerRules
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
-from laas_service.conf import opensm_site
+from laas_service.conf.api import ApiOptions
+from laas_service.conf.compute import ComputeOptions
 from laas_service.conf.database import connection, engine_options
-from laas_service.domain.admission.queue import Discipline, Order, Shadow
-from laas_service.domain.compute_hosts import MISSING, HostRules
-from laas_service.domain.constraints import ContentionFree
+from laas_service.conf.faults import FaultOptions
+from laas_service.conf.limits import LimitOptions
+from laas_service.conf.opensm import (
+    OpenSmOptions,
+    check_reads_nothing,
+    found_tools,
+    looks_for_tools,
+    opensm,
+    reaches_opensm,
+)
+from laas_service.conf.opensm_site import site
+from laas_service.conf.queue import QueueOptions
+from laas_service.conf.sharing import SharingOptions
+from laas_service.conf.ufm import UfmOptions
+from laas_service.conf.worker import WorkerOptions
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.faults.counters import CounterRules, Tolerance, thresholds_from
-from laas_service.domain.faults.observation import Mode, Rules
 from laas_service.domain.policies import POLICIES
 from laas_service.garbage import Collector
-from laas_service.messages import PKEYS
-from opensm_writer import render
 from opensm_writer.fileset import published_generation
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.observer import LinkEvents
-from opensm_writer.opensm import OpenSm, steady_time
+from opensm_writer.opensm import OpenSm
 from opensm_writer.serve import WITH_GUIDS, ServedSets
-from opensm_writer.site import SiteSettings, read_key
 from opensm_writer.supervisor import Supervisor
+from opensm_writer.tools import Tools
 
 
 class Parts:
@@ -109,16 +113,15 @@ class Parts:
 
     def reload(self) -> None:
         """Give the existing parts the options that may change in a running process."""
-        options = self._conf.worker
-        discipline, project_limits = queue_discipline(self._conf.queue), limits(self._conf.limits)
-        unmoved = frozenset(self._conf.limits.unmoved_projects)
+        options, queue = WorkerOptions.of(self._conf), QueueOptions.of(self._conf)
+        projects = LimitOptions.of(self._conf)
         for use_cases in self._use_cases:
-            use_cases.reload(discipline, project_limits, unmoved)
+            use_cases.reload(queue.discipline, projects.limits, projects.unmoved)
         made = vars(self)
         if "admission_queue" in made:
-            self.admission_queue.reload(discipline)
+            self.admission_queue.reload(queue.discipline)
         if "queue_moves" in made:
-            self.queue_moves.reload(room_rules(self._conf.queue), project_limits, unmoved)
+            self.queue_moves.reload(queue.room, projects.limits, projects.unmoved)
         if "fabric_leases" in made:
             self.fabric_leases.reload(
                 reconcile_interval=options.reconcile_interval,
@@ -133,8 +136,7 @@ class Parts:
     @property
     def default_fabric(self) -> str | None:
         """The configured id of the fabric that is meant if none is named."""
-        configured: str | None = self._conf.api.default_fabric
-        return configured
+        return ApiOptions.of(self._conf).default_fabric
 
     def upgrade_database(self) -> None:
         """Migrate the tables to this release; safe to repeat."""
@@ -155,7 +157,7 @@ class Parts:
         Generations continue above those published on this machine, and above ``above``.
         """
         served = self._file_sets
-        roots = (Path(self._conf.opensm.directory), served, served / WITH_GUIDS)
+        roots = (OpenSmOptions.of(self._conf).directory, served, served / WITH_GUIDS)
 
         def newest(fabric: str) -> int:
             return max(above, *(published_generation(root, fabric) for root in roots))
@@ -207,7 +209,6 @@ class Parts:
             at=self._at,
             announce=messaging.announces(self._conf),
             pkeys=self.pkeys,
-            keep_events=self._conf.retention.events,
         )
 
     @cached_property
@@ -216,32 +217,27 @@ class Parts:
 
     @cached_property
     def watchdog(self) -> Watchdog:
-        return Watchdog(time.monotonic, self._conf.worker.step_timeout)
+        return Watchdog(time.monotonic, WorkerOptions.of(self._conf).step_timeout)
 
     @cached_property
     def compute(self) -> Compute:
-        options = self._conf.compute
+        options = ComputeOptions.of(self._conf)
         if options.kind == "nova":
             return nova.connect(
                 self._conf, self._host_guids, self.watchdog.beat, self._names_in_nova
             )
         if options.kind == "ironic":
             return ironic.connect(self._conf, self._host_guids, self.watchdog.beat)
-        return DirectoryCompute(
-            Path(options.directory), pool=options.pool, sentinel=options.sentinel
-        )
+        return DirectoryCompute(options.directory, pool=options.pool, sentinel=options.sentinel)
 
     @cached_property
     def limits(self) -> SendingLimits | None:
         """What limits the servers of class ``shared``; None: nothing. Raises: InvalidInput."""
-        options = self._conf.sharing
+        options = SharingOptions.of(self._conf)
         if options.enforcement == "none":
             return None
         if options.enforcement == "directory":
-            return DirectoryLimits(Path(options.directory))
-        if self._conf.compute.kind != "nova":
-            fix = "only [compute] kind = nova tells the servers whose ports are to be limited"
-            raise InvalidInput("[sharing] enforcement", options.enforcement, fix)
+            return DirectoryLimits(options.directory)
         return neutron.connect(self._conf, self.watchdog.beat)
 
     def _host_guids(self) -> dict[str, set[int]]:
@@ -266,42 +262,62 @@ class Parts:
     @property
     def services(self) -> frozenset[int]:
         """Port GUIDs that every tenant may reach. Raises: InvalidInput."""
-        return frozenset(_guid(text) for text in self._conf.opensm.services)
+        return frozenset(OpenSmOptions.of(self._conf).services)
 
     @property
     def virtual_ports(self) -> bool:
         """Whether partitions list virtual ports."""
-        return bool(self._conf.opensm.virtual_ports)
+        return OpenSmOptions.of(self._conf).virtual_ports
 
     @property
     def one_rule_per_group(self) -> bool:
         """Whether port groups of routing chains have one rule each."""
-        return bool(self._conf.opensm.one_rule_per_group)
+        return OpenSmOptions.of(self._conf).one_rule_per_group
 
     @property
     def pkeys(self) -> range:
         """The partition keys that new allocations may get. Raises: InvalidInput."""
-        return tenant_pkeys(self._conf.opensm.pkeys)
+        return OpenSmOptions.of(self._conf).pkeys
 
     @cached_property
     def subnet_manager(self) -> AgentSubnetManager | LocalSubnetManager | UfmSubnetManager:
-        options = self._conf.opensm
+        options = OpenSmOptions.of(self._conf)
         if options.reached_by == "agent":
             return self._agent_switches
         if options.reached_by == "ufm":
             files: SubnetManager | None = None
-            if self._conf.ufm.agent:
+            if UfmOptions.of(self._conf).agent:
                 files = self._agent_switches
-            elif _names_a_reader(self._conf):
+            elif options.attended:
                 files = self._files_and_opensm
-            return UfmSubnetManager(
-                self.ufm, _ufm_rules(self._conf), self.store, SqlUfmMemory(self._engine), files
-            )
+            memory = SqlUfmMemory(self._engine)
+            return UfmSubnetManager(self.ufm, self._ufm_rules, self.store, memory, files)
         return self._files_and_opensm
 
     @property
+    def _ufm_rules(self) -> UfmRules:
+        """What is the service's own in UFM. Raises: InvalidInput."""
+        options, ufm = OpenSmOptions.of(self._conf), UfmOptions.of(self._conf)
+        fabric = ufm.managed
+        if not options.pkeys_named:
+            fix = "UFM has other writers: name the range of keys that is this service's alone"
+            raise InvalidInput("[opensm] pkeys", self._conf.opensm.pkeys, fix)
+        if reaches_opensm(self._conf):
+            fix = "leave the files and commands of OpenSM unset: UFM reaches its own subnet manager"
+            raise InvalidInput("[opensm] reached_by", options.reached_by, fix)
+        return UfmRules(
+            fabric,
+            options.pkeys,
+            options.virtual_ports,
+            options.multicast,
+            ufm.ports_interval,
+            ufm.mark_unhealthy,
+            options.enforcement == "chains",
+        )
+
+    @property
     def _agent_switches(self) -> AgentSubnetManager:
-        options = self._conf.opensm
+        options = OpenSmOptions.of(self._conf)
         return AgentSubnetManager(
             self._agents,
             seconds=options.agent_lease_seconds,
@@ -312,13 +328,14 @@ class Parts:
     @cached_property
     def ufm(self) -> UfmRest:
         """UFM's REST interface, as [ufm] says. Raises: InvalidInput."""
-        options = self._conf.ufm
-        paths = ("token_file", "cert_file", "key_file", "ca_file")
+        options = UfmOptions.of(self._conf)
         return UfmRest(
             UfmSettings(
-                options.url or "",
-                **{name: _path(options[name]) for name in paths},
-                timeout=options.timeout,
+                options.url,
+                token_file=options.token_file,
+                cert_file=options.cert_file,
+                key_file=options.key_file,
+                ca_file=options.ca_file,
                 job_timeout=options.job_timeout,
             )
         )
@@ -326,31 +343,34 @@ class Parts:
     @property
     def ufm_fabric(self) -> str | None:
         """The id of the fabric that UFM manages, as configured."""
-        configured: str | None = self._conf.ufm.fabric
-        return configured
+        return UfmOptions.of(self._conf).fabric
+
+    @cached_property
+    def _tools(self) -> Tools:
+        """What reads the switches from the machine of a worker, and was not configured."""
+        return found_tools(self._conf) if looks_for_tools(self._conf) else Tools()
+
+    @cached_property
+    def _opensm(self) -> OpenSm | None:
+        """The OpenSM beside a worker; None if only files are written."""
+        return opensm(self._conf, self._tools, now=lambda: self.clock().timestamp())
 
     @property
     def _files_and_opensm(self) -> LocalSubnetManager:
-        options = self._conf.opensm
+        options = OpenSmOptions.of(self._conf)
         return LocalSubnetManager(
-            Path(options.directory),
-            _opensm(self._conf, now=lambda: self.clock().timestamp()),
-            enforcement=options.enforcement,
-            multicast=options.multicast,
-            services=[_guid(text) for text in options.services],
-            one_rule_per_group=options.one_rule_per_group,
-            virtual_ports=options.virtual_ports,
-            level=shared_level(self._conf),
+            options.files(options.directory.absolute(), SharingOptions.of(self._conf).level),
+            self._opensm,
             keep=options.keep,
-            site=_site(self._conf),
-            attended=_names_a_reader(self._conf),
+            site=site(self._conf),
+            attended=options.attended,
             patience=options.patience,
         )
 
     @cached_property
     def projects(self) -> Projects:
         """Keystone, where the login of [nova] or [ironic] comes from a Keystone with a catalog."""
-        group = self._conf.compute.kind
+        group = ComputeOptions.of(self._conf).kind
         if group not in ("nova", "ironic"):
             return NoProjects()
         auth = loading.load_auth_from_conf_options(self._conf, group)
@@ -384,8 +404,9 @@ class Parts:
             return None
         return (
             f"nobody reads the switches back: allocations become active with confirmed_by = "
-            f"{by.value}, whatever the switches run; set [opensm] dump_command of the worker, or "
-            "reached_by = agent"
+            f"{by.value}, whatever the switches run; "
+            f"{self._tools.problem or 'no option of [opensm] says that OpenSM reads the files'}: "
+            "see [opensm] tools, or set reached_by = agent"
         )
 
     @cached_property
@@ -398,16 +419,22 @@ class Parts:
         return Path(self._conf.state_dir) / "file-sets"
 
     def _agent_registry(self, wake: Callable[[], None]) -> AgentRegistry | None:
-        options = self._conf.opensm
-        beside_ufm = options.reached_by == "ufm" and self._conf.ufm.agent
+        options = OpenSmOptions.of(self._conf)
+        beside_ufm = options.reached_by == "ufm" and UfmOptions.of(self._conf).agent
         if options.reached_by != "agent" and not beside_ufm:
             return None
         if options.enforcement != "file" and not beside_ufm:
             raise InvalidInput(
                 "[opensm] enforcement", options.enforcement, "agents read back; that needs 'file'"
             )
+        level = SharingOptions.of(self._conf).level
         served = ServedSets(
-            self._file_sets, self.store.fabrics.routed, lambda fabric: _files(self._conf, fabric)
+            self._file_sets,
+            self.store.fabrics.routed,
+            lambda fabric: options.files(
+                options.directory.absolute() / fabric / "current",  # where agents keep them
+                level,
+            ),
         )
         return AgentRegistry(
             self.store,
@@ -416,12 +443,12 @@ class Parts:
             seconds=options.agent_lease_seconds,
             wake=wake,
             now=self.clock,
-            fault_mode=Mode(self._conf.faults.mode),
+            fault_mode=FaultOptions.of(self._conf).rules.mode,
         )
 
     @cached_property
     def fabric_leases(self) -> FabricLeases:
-        options = self._conf.worker
+        options = WorkerOptions.of(self._conf)
         return FabricLeases(
             self.store,
             SqlLeases(self._engine, gone=process_names.is_gone, longest=2 * options.lease_seconds),
@@ -435,20 +462,19 @@ class Parts:
         )
 
     def _converger(self, store: Store, fabric: str, before_effect: Callable[[], None]) -> Converger:
-        options, manager = self._conf.worker, self.subnet_manager
+        options, manager = WorkerOptions.of(self._conf), self.subnet_manager
+        compute, faults = ComputeOptions.of(self._conf), FaultOptions.of(self._conf)
         marks = manager if isinstance(manager, UfmSubnetManager) else None
         rules = WorkerRules(
             pace=Pace(options.retry_first, options.retry_last, options.apply_timeout),
             repair=options.repair,
             repair_links=options.repair_links,
-            park_after=options.park_after,
             move_window=options.move_window,
-            live_ports=self._conf.compute.live_ports,
-            limits_interval=self._conf.sharing.interval,
-            looks=host_rules(self._conf.compute),
-            faults=fault_rules(self._conf.faults),
-            counters=CounterMode(self._conf.faults.counters),
-            counter_rules=counter_rules(self._conf.faults),
+            live_ports=compute.live_ports,
+            looks=LookRules(compute.state_interval, compute.stop_strangers, compute.withholding),
+            faults=faults.rules,
+            counters=CounterMode(faults.counters),
+            counter_rules=faults.counter_rules,
         )
         hooks = Hooks(
             now=self.clock,
@@ -467,18 +493,18 @@ class Parts:
         timer.daemon = True
         timer.start()
 
-    def _port_events(self, wake: Callable[[], None]) -> list[Loop]:
+    def _port_events(self, wake: Callable[[], None], beside: OpenSm | None) -> list[Loop]:
         """The loop that wakes another one after changes of ports, if this process reads them."""
-        opensm = _opensm(self._conf)
-        if opensm is None or not (opensm.links_command and opensm.log_file):
+        if beside is None or not beside.links_command or not beside.may_have_a_log:
             return []
-        return [PortEvents(LinkEvents(opensm).happened, wake)]
+        return [PortEvents(LinkEvents(beside).happened, wake)]
 
     @cached_property
     def worker(self) -> Worker:
-        counter_rules(self._conf.faults)  # a wrong threshold is refused at the start
-        room_rules(self._conf.queue)  # and so is a wrong window
-        worker = Worker(self.fabric_leases, self._serve, self._conf.worker.poll_interval)
+        FaultOptions.of(self._conf)  # a wrong threshold is refused at the start
+        QueueOptions.of(self._conf)  # and so is a wrong window
+        interval = WorkerOptions.of(self._conf).poll_interval
+        worker = Worker(self.fabric_leases, self._serve, interval)
         worker.busy = self.collector.busy
         return worker
 
@@ -506,7 +532,7 @@ class Parts:
             SqlOutbox(self._engine),
             messaging.publisher(self._conf),
             clock=self.clock,
-            interval=self._conf.worker.poll_interval,
+            interval=WorkerOptions.of(self._conf).poll_interval,
         )
 
     @cached_property
@@ -520,9 +546,11 @@ class Parts:
         The step at hand is finished first, within ``patience`` seconds if given.
         """
         loops: list[Loop] = [self.worker, *([self.notifier] if self.notifier else [])]
-        renewal = Renewal(self.fabric_leases, self._conf.worker.lease_seconds, self.worker.wake)
+        seconds = WorkerOptions.of(self._conf).lease_seconds
+        renewal = Renewal(self.fabric_leases, seconds, self.worker.wake)
         listener = self.bus.listener(lambda: _wake(loops)) if self.bus else None
-        watching = [renewal, self.housekeeper, *self._port_events(self.worker.wake)]
+        beside = self._opensm if OpenSmOptions.of(self._conf).reached_by == "worker" else None
+        watching = [renewal, self.housekeeper, *self._port_events(self.worker.wake, beside)]
         for loop in (*loops, *watching):
             loop.start()
         if listener:
@@ -539,6 +567,20 @@ class Parts:
                 self.notifier.stop(timeout=1)  # it may wait for the broker for ever
 
     @cached_property
+    def _agents_opensm(self) -> OpenSm:
+        """The OpenSM beside an agent. Raises: InvalidInput: nothing reads its tables back."""
+        if OpenSmOptions.of(self._conf).reached_by == "ufm":
+            check_reads_nothing(self._conf)
+            return opensm(self._conf, Tools()) or OpenSm()
+        found = found_tools(self._conf)
+        beside = opensm(self._conf, found)
+        if beside is None or not (beside.dump_command or beside.dump_file):
+            why = found.problem or "it says that none is to be used"
+            fix = f"an agent reads tables back: {why}; mend that, or set dump_command or dump_file"
+            raise InvalidInput("[opensm] tools", self._conf.opensm.tools, fix)
+        return beside
+
+    @cached_property
     def opensm_agent(self) -> OpenSmAgent:
         """Looks after the OpenSM of this machine; reaches the service over REST alone.
 
@@ -546,28 +588,21 @@ class Parts:
             InvalidInput: also if no option says how tables are read back.
             Unavailable: the fabric is not named, and the service does not answer.
         """
-        options = self._conf.opensm
-        opensm = _opensm(self._conf)
+        options = OpenSmOptions.of(self._conf)
         beside_ufm = options.reached_by == "ufm"
-        if beside_ufm:
-            opensm = opensm or OpenSm(timeout=options.timeout)
-            _check_reads_nothing(options)
-        elif opensm is None or not (opensm.dump_command or opensm.dump_file):
-            raise InvalidInput(
-                "[opensm] dump_command", [], "an agent needs it, or dump_file, to read tables back"
-            )
+        beside = self._agents_opensm
         service = service_rest.ServiceRest(
             service_rest.connect(self._conf),
             options.agent_name,
             options.agent_fabric,
-            now=opensm.now,
+            now=beside.now,
         )
         supervisor = Supervisor(
-            Path(options.directory),
+            options.directory,
             service.fabric,
-            opensm,
+            beside,
             keep=options.keep,
-            timeout=self._conf.worker.apply_timeout,
+            timeout=WorkerOptions.of(self._conf).apply_timeout,
             enforcement=options.enforcement if beside_ufm else "file",
             reads_back=not beside_ufm,
         )
@@ -580,7 +615,7 @@ class Parts:
         """Runs the agent in a thread of this process until the end of the block."""
         agent = self.opensm_agent
         listener = self.bus.listener(agent.wake) if self.bus else None
-        watching = self._port_events(agent.wake)
+        watching = self._port_events(agent.wake, self._agents_opensm)
         for loop in (agent, *watching):
             loop.start()
         if listener:
@@ -597,65 +632,52 @@ class Parts:
     @cached_property
     def admission_queue(self) -> AdmissionQueue:
         policies = {name: policy() for name, policy in POLICIES.items()}
-        return AdmissionQueue(
-            self.store, policies, queue_discipline(self._conf.queue), clock=self.clock
-        )
+        discipline = QueueOptions.of(self._conf).discipline
+        return AdmissionQueue(self.store, policies, discipline, clock=self.clock)
 
     @cached_property
     def queue_moves(self) -> QueueMoves:
         """Makes room for the heads of queues. Raises: InvalidInput."""
-        options = self._conf.limits
-        quotas = Quotas(
-            self.store,
-            self.compute,
-            limits=limits(options),
-            unmoved=frozenset(options.unmoved_projects),
-        )
+        options = LimitOptions.of(self._conf)
+        quotas = Quotas(self.store, self.compute, limits=options.limits, unmoved=options.unmoved)
         return QueueMoves(
             self.store,
             self.admission_queue,
             quotas,
-            room_rules(self._conf.queue),
-            POLICIES[self._conf.api.default_policy](),
+            QueueOptions.of(self._conf).room,
+            POLICIES[ApiOptions.of(self._conf).default_policy](),
             clock=self.clock,
-            live_ports=self._conf.compute.live_ports,
+            live_ports=ComputeOptions.of(self._conf).live_ports,
         )
-
-    @property
-    def _unshared(self) -> str:
-        """Why hosts are not shared; empty if they are."""
-        if why := UNSHARED.get(self._conf.compute.kind):
-            return why
-        return "" if self._conf.sharing.access == "together" else NOT_TOGETHER
 
     def use_cases(self, wake: Callable[[], None]) -> UseCases:
         """The use cases; ``wake`` is called when there is something to converge."""
-        options, compute = self._conf.api, self._conf.compute
+        options, compute = ApiOptions.of(self._conf), ComputeOptions.of(self._conf)
+        projects = LimitOptions.of(self._conf)
+        reached_by = OpenSmOptions.of(self._conf).reached_by
         switches: Switches = (
             self.subnet_manager
-            if self._conf.opensm.reached_by == "agent"
+            if reached_by == "agent"
             else RecordedSwitches(self.store.observations)  # OpenSM may be on another machine
         )
         made = UseCases(
             self.store,
             self.compute,
-            {"ufm" if self._conf.opensm.reached_by == "ufm" else "opensm": switches},
+            {"ufm" if reached_by == "ufm" else "opensm": switches},
             ServicePolicy(
-                policies={name: POLICIES[name]() for name in _known(options.enabled_policies)},
+                policies=options.policies,
                 default_policy=options.default_policy,
                 default_fabric=options.default_fabric,
-                contention_free=(
-                    ContentionFree(options.contention_free) if options.contention_free else None
-                ),
-                one_per_project=compute.kind == "nova" and compute.one_allocation_per_project,
-                waiters=options.max_waiters,
-                queue=queue_discipline(self._conf.queue),
-                limits=limits(self._conf.limits),
-                unmoved=frozenset(self._conf.limits.unmoved_projects),
-                unshared=self._unshared,
+                contention_free=options.contention_free,
+                one_per_project=compute.one_per_project,
+                waiters=options.waiters,
+                queue=QueueOptions.of(self._conf).discipline,
+                limits=projects.limits,
+                unmoved=projects.unmoved,
+                unshared=SharingOptions.of(self._conf).unshared,
                 search_budget=options.search_budget,
-                repair_links=self._conf.worker.repair_links,
-                fault_mode=Mode(self._conf.faults.mode),
+                repair_links=WorkerOptions.of(self._conf).repair_links,
+                fault_mode=FaultOptions.of(self._conf).rules.mode,
                 live_ports=compute.live_ports,
             ),
             clock=utc_now,
@@ -668,18 +690,6 @@ class Parts:
         )
         self._use_cases.append(made)
         return made
-
-
-NOT_TOGETHER = (
-    "those who share hosts would reach each other, as the keys of a port are those of all servers "
-    "behind it; [sharing] access = together accepts that"
-)
-"""Why hosts are not shared unless an operator says so."""
-
-UNSHARED = {
-    "ironic": "[compute] kind = ironic: a bare-metal node has one owner",
-}
-"""By kind of compute, why hosts cannot be shared."""
 
 
 def set_defaults() -> None:
@@ -695,229 +705,3 @@ def _wake(loops: list[Loop]) -> None:
 
 def _polled() -> None:
     """Without a bus, workers find new work at their next poll."""
-
-
-def _known(names: list[str]) -> list[str]:
-    for name in names:
-        if name not in POLICIES:
-            raise InvalidInput(
-                "[api] enabled_policies", name, f"choose among {', '.join(sorted(POLICIES))}"
-            )
-    return names
-
-
-def queue_discipline(options: cfg.ConfigOpts.GroupAttr) -> Discipline:
-    """The discipline that [queue] configures."""
-    return Discipline(
-        options.discipline, options.window, Shadow(options.shadow), Order(options.order)
-    )
-
-
-def room_rules(options: cfg.ConfigOpts.GroupAttr) -> RoomRules:
-    """How [queue] makes room for the head. Raises: InvalidInput."""
-    return RoomRules(
-        RoomMode(options.make_room),
-        Permission(options.make_room_moves, options.make_room_max_cost),
-        options.make_room_gain,
-        options.make_room_interval,
-        _window(options.make_room_window),
-        options.make_room_hosts,
-    )
-
-
-def _window(text: str) -> tuple[Time, Time] | None:
-    """The time of day that [queue] make_room_window gives. Raises: InvalidInput."""
-    if not text:
-        return None
-    try:
-        first, last = map(Time.fromisoformat, text.split("-"))
-    except ValueError:
-        first = last = Time()
-    if first == last:
-        fix = "give HH:MM-HH:MM in UTC, such as 22:00-04:00"
-        raise InvalidInput("[queue] make_room_window", text, fix)
-    return first, last
-
-
-def fault_rules(options: cfg.ConfigOpts.GroupAttr) -> Rules:
-    """The rules that [faults] configures."""
-    return Rules(
-        mode=Mode(options.mode),
-        hold_down=options.hold_down,
-        flaps=options.flaps,
-        flap_window=options.flap_window,
-        quarantine=options.quarantine,
-        breaker_switches=options.breaker_switches,
-        breaker_share=options.breaker_share,
-        breaker_window=options.breaker_window,
-        reading_lifetime=options.reading_lifetime,
-    )
-
-
-def host_rules(options: cfg.ConfigOpts.GroupAttr) -> LookRules:
-    """How [compute] has hosts observed."""
-    withholding = HostRules(options.hold_down, options.outage_share, options.reap_interval)
-    if options.kind == "ironic":
-        withholding = replace(withholding, unknown=MISSING, away="Ironic did not know its node")
-    return LookRules(options.state_interval, options.stop_strangers, withholding)
-
-
-def counter_rules(options: cfg.ConfigOpts.GroupAttr) -> CounterRules:
-    """The rules of port counters that [faults] configures. Raises: InvalidInput."""
-    return CounterRules(
-        thresholds_from(options.error_thresholds, options.wait_tick),
-        options.bit_error_rate,
-        Tolerance(options.audit_bytes_per_second, options.audit_share),
-    )
-
-
-def limits(options: cfg.ConfigOpts.GroupAttr) -> Limits:
-    """The limits that [limits] gives every project."""
-    return Limits(
-        hosts=None if options.hosts < 0 else options.hosts,
-        allocations=None if options.allocations < 0 else options.allocations,
-        moves=None if options.moves < 0 else options.moves,
-        slots=None if options.slots < 0 else options.slots,
-    )
-
-
-def tenant_pkeys(text: str) -> range:
-    """The partition keys that [opensm] pkeys names. Raises: InvalidInput."""
-    try:
-        first, last = (int(end, 16) for end in text.split("-"))
-    except ValueError:
-        first, last = 0, 0
-    if not PKEYS[0] <= first <= last <= PKEYS[-1]:
-        fix = "give FIRST-LAST within 0x0001-0x7ffe, such as 0x0001-0x3fff"
-        raise InvalidInput("[opensm] pkeys", text, fix)
-    return range(first, last + 1)
-
-
-def _guid(text: str, option: str = "services", group: str = "opensm") -> int:
-    try:
-        return int(text, 16)
-    except ValueError as error:
-        raise InvalidInput(f"[{group}] {option}", text, "give GUIDs such as 0x1b") from error
-
-
-def shared_level(conf: cfg.ConfigOpts) -> int:
-    """The service level of shared hosts; 0 if it is that of all others."""
-    return int(conf.sharing.service_level) if conf.sharing.access == "together" else 0
-
-
-def _files(conf: cfg.ConfigOpts, fabric: str) -> render.Settings:
-    """Settings of files for an agent's OpenSM; the agent keeps them in the same directory."""
-    options = conf.opensm
-    return render.Settings(
-        str(Path(options.directory).absolute() / fabric / "current"),
-        options.enforcement,
-        multicast=options.multicast,
-        services=tuple(sorted(_guid(text) for text in options.services)),
-        one_rule_per_group=options.one_rule_per_group,
-        virtual_ports=options.virtual_ports,
-        level=shared_level(conf),
-    )
-
-
-def _ufm_rules(conf: cfg.ConfigOpts) -> UfmRules:
-    """What is the service's own in UFM. Raises: InvalidInput."""
-    options = conf.opensm
-    if not conf.ufm.fabric:
-        raise InvalidInput("[ufm] fabric", conf.ufm.fabric, "name the fabric that UFM manages")
-    place = conf.get_location("pkeys", "opensm")
-    if place is None or place.location in _DEFAULTS:
-        fix = "UFM has other writers: name the range of keys that is this service's alone"
-        raise InvalidInput("[opensm] pkeys", options.pkeys, fix)
-    if _opensm(conf) is not None:
-        fix = "leave the files and commands of OpenSM unset: UFM reaches its own subnet manager"
-        raise InvalidInput("[opensm] reached_by", options.reached_by, fix)
-    return UfmRules(
-        conf.ufm.fabric,
-        tenant_pkeys(options.pkeys),
-        options.virtual_ports,
-        options.multicast,
-        conf.ufm.ports_interval,
-        conf.ufm.mark_unhealthy,
-        options.enforcement == "chains",
-    )
-
-
-def _check_reads_nothing(options: cfg.ConfigOpts.GroupAttr) -> None:
-    """Return if an agent beside UFM would read nothing from switches. Raises: InvalidInput."""
-    readers = ("dump_command", "blocks_command", "links_command", "keys_command", "dump_file")
-    for name in (*readers, "counters_command", "log_file"):
-        if options[name]:
-            fix = "leave it unset beside UFM: its manager computes tables that no set has"
-            raise InvalidInput(f"[opensm] {name}", str(options[name]), fix)
-
-
-_DEFAULTS = (cfg.Locations.opt_default, cfg.Locations.set_default)
-"""Where an option has its value from if no configuration names it."""
-
-
-def _names_a_reader(conf: cfg.ConfigOpts) -> bool:
-    """Whether the configuration says where or how a subnet manager reads the files."""
-    places = (conf.get_location(name, "opensm") for name in ("directory", "enforcement"))
-    return any(place is not None and place.location not in _DEFAULTS for place in places)
-
-
-def _site(conf: cfg.ConfigOpts) -> SiteSettings | None:
-    """What [opensm_site] sets; None if it sets nothing. Raises: InvalidInput."""
-    options = conf.opensm_site
-    values: dict[str, Any] = {option.dest: options[option.dest] for option in opensm_site.OPTIONS}
-    directory = Path(conf.opensm.directory).absolute()
-    for name in ("m_key_file", "sm_key_file", "sa_key_file"):
-        values[name] = _path(values[name])
-        if values[name] is not None:
-            read_key(values[name], f"[{opensm_site.GROUP}] {name}")
-    guids = (
-        _guid(text, "allowed_sm_guids", opensm_site.GROUP) for text in options.allowed_sm_guids
-    )
-    values["allowed_sm_guids"] = tuple(guids)
-    site = SiteSettings(directory, **values)
-    return None if site == SiteSettings(directory) else site
-
-
-def _opensm(conf: cfg.ConfigOpts, *, now: Callable[[], float] = steady_time) -> OpenSm | None:
-    """How to reach OpenSM; None if no option says so, and only files are written.
-
-    ``now`` is the clock by which the ages of its readings are judged.
-    """
-    options, site = conf.opensm, _site(conf)
-    if site is not None and site.m_key_per_port:
-        for name in ("dump_command", "blocks_command", "links_command", "keys_command"):
-            if options[name]:
-                fix = "one M_Key does not open all ports: use dump_file, or no m_key_per_port"
-                raise InvalidInput(f"[opensm] {name}", ",".join(options[name]), fix)
-    opensm = OpenSm(
-        pid_file=_path(options.pid_file),
-        reload_command=tuple(options.reload_command),
-        dump_command=tuple(options.dump_command),
-        dump_file=_path(options.dump_file),
-        blocks_command=tuple(options.blocks_command),
-        links_command=tuple(options.links_command),
-        keys_command=tuple(options.keys_command),
-        pkeys=tenant_pkeys(options.pkeys),
-        managers=frozenset(_guid(text, "managers") for text in options.managers),
-        links_interval=options.links_interval,
-        counters_command=tuple(options.counters_command),
-        counters_rate=options.counters_rate,
-        log_file=_path(options.log_file),
-        cache_directory=_path(options.cache_directory),
-        timeout=options.timeout,
-        site=site,
-        now=now,
-    )
-    unset = OpenSm(
-        timeout=options.timeout,
-        links_interval=options.links_interval,
-        counters_rate=options.counters_rate,
-        pkeys=opensm.pkeys,
-        managers=opensm.managers,
-        site=site,
-    )
-    return None if opensm == unset else opensm
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None

@@ -195,7 +195,7 @@ class CounterReader:
             self._failed.add(target.guid)
             return
         self._failed.discard(target.guid)
-        if self._opensm.log_file is not None:
+        if self._opensm.log is not None:
             ports = {
                 number: PortCounters(
                     {**port.values, BAD_KEYS: self._bad_keys[PortRef(target.guid, number)]},

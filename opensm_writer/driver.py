@@ -161,7 +161,7 @@ class OpenSmDriver:
     def _pins(self) -> bool:
         """Whether the LIDs of ports can be read, and a restarted OpenSM would give the same."""
         opensm = self._opensm
-        return opensm is not None and bool(opensm.links_command and opensm.cache_directory)
+        return opensm is not None and bool(opensm.links_command and opensm.cache)
 
     def _wrong_lids(self, pinned: Mapping[int, int], cables: tuple[CableEnds, ...]) -> str | None:
         """Why tables without port GUIDs may not be loaded, by the LIDs of the ports now."""
@@ -470,7 +470,11 @@ class OpenSmDriver:
         if not observation.current:
             reading = opensm.keys(self._home / current.name, "--master-only")
             observation = _with_running(observation, reading)
-            return replace(observation, foreign_master=opensm.foreign_master(reading))
+            return replace(
+                observation,
+                foreign_master=opensm.foreign_master(reading),
+                difference=reading.several_lids or observation.difference,
+            )
         if current.partitions is None or not current.cables:
             return observation
         if self._keys is None:

@@ -9,6 +9,7 @@ port, and a seventh if there is an M_Key.
 
 import argparse
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -45,11 +46,12 @@ def read(port: SmpPort, directory: Path, *, master_only: bool = False) -> KeyRea
 
 
 class _OwnPort(NamedTuple):
-    """The port of this machine: its GUID and number, and the LID of the master that it knows."""
+    """The port of this machine: GUID, number, the LID of the master that it knows, and LMC."""
 
     guid: int
     number: int
     master: int
+    lmc: int
 
     @classmethod
     def read(cls, port: SmpPort) -> Self:
@@ -60,7 +62,8 @@ class _OwnPort(NamedTuple):
             raise Unavailable("the port of this machine does not answer")
         port_info, node_info = own[first[0]], own[first[1]]
         guid = int.from_bytes(node_info[20:28], "big")
-        return cls(guid, port_info[28], int.from_bytes(port_info[18:20], "big"))
+        master = int.from_bytes(port_info[18:20], "big")
+        return cls(guid, port_info[28], master, port_info[34] & 7)
 
 
 def ask_directly(port: SmpPort, directory: Path, lids: Collection[int]) -> None:
@@ -87,8 +90,7 @@ def _direct(
 ) -> None:
     """Find directed routes to those of ``nodes`` without an entry in the table of our switch.
 
-    A manager on a spine may have no route to some switches by their LIDs. A node that does not
-    answer is asked once more over other cables, those to adapters excepted. ``nodes`` are GUIDs.
+    A manager on a spine may have no route to some switches by their LIDs. ``nodes`` are GUIDs.
     """
     at = next((at for at, end in cables if end == PortRef(own.guid, ADAPTER_PORT)), None)
     if at is None:
@@ -107,13 +109,58 @@ def _direct(
     for _ in range(smp.GIVE_UP):
         ways = directed.ways(cables, at.guid, left, avoided)
         for guid, way in ways.items():
-            port.paths[lids[guid]] = bytes([0, own.number, *(out for out, _ in way)])
+            port.ask_by(lids[guid], bytes([0, own.number, *(out for out, _ in way)]))
         queries = {guid: Query(lids[guid], smp.NODE_INFO) for guid in ways}
         answers = port.all_answers(queries.values())
         left = {guid for guid, query in queries.items() if query not in answers}
         used = {cable for guid in ways.keys() - left for _, cable in ways[guid]}
         asked = {cable for guid in left for _, cable in ways[guid]}
         avoided |= {cable for cable in asked - used if cable[1].port != ADAPTER_PORT}
+
+
+def _explore(
+    port: SmpPort, own: _OwnPort, lids: dict[int, int], cables: Collection[CableEnds]
+) -> set[int]:
+    """Have ``port`` ask every node by a directed route over switches that answer; their LIDs.
+
+    Asks each switch over a neighbour that has answered, at most ``smp.GIVE_UP`` neighbours. So a
+    dead switch costs the time of a few packets, however many tables lead over it.
+    """
+    onward: dict[int, list[tuple[int, PortRef]]] = defaultdict(list)
+    for first, second in cables:
+        onward[first.guid].append((first.port, second))
+        if second.port != ADAPTER_PORT:
+            onward[second.guid].append((second.port, first))
+    start = next((at for at, end in cables if end == PortRef(own.guid, ADAPTER_PORT)), None)
+    if start is None:
+        return set()
+    routes, tries = {start.guid: bytes([0, own.number])}, Counter[int]()
+    port.ask_by(lids[start.guid], routes[start.guid])
+    adapters = set[int]()
+    reached, tried = [start.guid], set[tuple[int, int]]()  # switches; a switch and its port
+    while reached:
+        wanted: dict[int, bytes] = {}
+        for guid in reached:
+            for out, end in onward[guid]:
+                route = routes[guid] + bytes([out])
+                if end.port == ADAPTER_PORT:
+                    port.ask_by(lids[end.guid], route)
+                    adapters.add(lids[end.guid])
+                elif end.guid in routes or end.guid in wanted or (guid, out) in tried:
+                    continue
+                elif tries[end.guid] < smp.GIVE_UP:
+                    wanted[end.guid] = route
+                    tried.add((guid, out))
+        tries.update(wanted.keys())
+        for guid, route in wanted.items():
+            port.ask_by(lids[guid], route)
+        queries = {Query(lids[guid], smp.NODE_INFO): guid for guid in wanted}
+        answered = {queries[query] for query in port.all_answers(queries)}
+        routes |= {guid: wanted[guid] for guid in answered}
+        silent = wanted.keys() - answered
+        again = {guid for guid in reached if any(end.guid in silent for _, end in onward[guid])}
+        reached = [*answered, *again] if wanted else []
+    return adapters | {lids[guid] for guid in routes}
 
 
 class _Reader:
@@ -124,13 +171,35 @@ class _Reader:
         # the adapter behind each switch port that has one
         self._behind = {first: second for first, second in cables if second.port == ADAPTER_PORT}
         self._switches = {end.guid for cable in cables for end in cable if end.port}
+        self._explored = False  # directed routes were looked for
 
     def reading(self) -> KeyReading:
         own = _OwnPort.read(self._port)
         manager = self._manager(own.master)
         nodes = self._switches | {adapter.guid for adapter in self._behind.values()}
         _direct(self._port, own, self._lids, self._cables, nodes)
-        return KeyReading(own.guid, manager, {p.port: p for p in self._ports()})
+        return KeyReading(own.guid, manager, {p.port: p for p in self._ports(own)}, own.lmc)
+
+    def _answers(self, own: _OwnPort, queries: Iterable[Query]) -> dict[Query, bytes]:
+        """The answers by request. As soon as a node is silent, all are asked by directed routes.
+
+        While a cable or a switch is dead, tables lead over it until the service has published
+        others. The keys have to be read in this time too: no step of a repair goes on unconfirmed.
+        """
+        asked = list(queries)
+
+        def while_all_answer() -> Iterator[Query]:
+            for query in asked:
+                if self._explored or not self._port.silent:
+                    yield query
+
+        answers = dict(self._port.all_answers(while_all_answer()))
+        if self._explored or not self._port.silent:
+            return answers
+        self._explored = True
+        lids = _explore(self._port, own, self._lids, self._cables)
+        left = [query for query in asked if query not in answers and query.lid in lids]
+        return answers | dict(self._port.all_answers(left))
 
     def _manager(self, lid: int) -> Manager | None:
         """The master that the port of this machine knows; None if it does not answer."""
@@ -140,11 +209,11 @@ class _Reader:
             return Manager(guid, lid, last >> 4, last & 0xF)
         return None
 
-    def _ports(self) -> Iterator[PortKeys]:
+    def _ports(self, own: _OwnPort) -> Iterator[PortKeys]:
         by_lid = {self._lids[guid]: guid for guid in self._switches}
         queries = [Query(lid, kind) for lid in by_lid for kind in (smp.NODE_INFO, smp.SWITCH_INFO)]
         queries += [Query(self._lids[at.guid], smp.PORT_INFO, at.port) for at in self._behind]
-        answers = self._port.all_answers(queries)
+        answers = self._answers(own, queries)
         known = {
             lid: int.from_bytes(answers[Query(lid, smp.NODE_INFO)][12:20], "big")
             for lid in by_lid
@@ -162,7 +231,7 @@ class _Reader:
             place = PortRef(known[lid], at.port)
             tables[lid, at.port] = place, _enforcement(info, capability), size
             adapters.append(self._lids[adapter.guid])
-        nodes = self._port.all_answers(Query(lid, smp.NODE_INFO) for lid in adapters)
+        nodes = self._answers(own, (Query(lid, smp.NODE_INFO) for lid in adapters))
         for (lid, _, _), data in nodes.items():
             guid, size = int.from_bytes(data[20:28], "big"), int.from_bytes(data[28:30], "big")
             tables[lid, ADAPTER_PORT] = PortRef(guid, ADAPTER_PORT), Enforcement.NONE, size

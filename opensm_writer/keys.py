@@ -11,7 +11,8 @@
     ports 2
 
 A port is a port GUID with 0, or the node GUID of a switch with a port number, 0 for the
-switch's own port. Keys stand in the order of their indices. With an M_Key, ``m_key 2`` at the end
+switch's own port. ``lmc 1`` at the end of the first line is the LMC of that port, if it is above
+0. Keys stand in the order of their indices. With an M_Key, ``m_key 2`` at the end
 of a line says that the port has this M_Key, and its protection level; -1 that it has another one.
 """
 
@@ -87,16 +88,32 @@ class PortKeys:
 
 @dataclass(frozen=True, slots=True)
 class KeyReading:
-    """One look at the keys. ``own`` is the GUID of the port through which they were read."""
+    """One look at the keys.
+
+    ``own`` is the GUID of the port through which they were read; ``lmc`` (0..7) is its LMC: the
+    master gave it 2 to the power of the LMC LIDs.
+    """
 
     own: int
     master: Manager | None
     ports: Mapping[PortRef, PortKeys]
+    lmc: int = 0
+
+    @property
+    def several_lids(self) -> str | None:
+        """Why no tables fit: the subnet manager gives ports several LIDs; None: it gives one."""
+        if not self.lmc:
+            return None
+        return (
+            f"OpenSM runs with lmc {self.lmc}, which gives each port {1 << self.lmc} LIDs; tables "
+            "are published for one: set lmc 0 and restart it"
+        )
 
 
 def lines(reading: KeyReading) -> Iterator[str]:
     """The text of a reading."""
-    yield f"self {reading.own:#018x}\n"
+    lmc = f" lmc {reading.lmc}" if reading.lmc else ""
+    yield f"self {reading.own:#018x}{lmc}\n"
     if master := reading.master:
         yield (
             f"master {master.guid:#018x} lid {master.lid:#06x} "
@@ -114,7 +131,7 @@ _PORT = re.compile(
     r"(?: m_key (-1|[0-3]))?",
     re.ASCII,
 )
-_SELF = re.compile(r"self 0x([0-9a-f]{16})", re.ASCII)
+_SELF = re.compile(r"self 0x([0-9a-f]{16})(?: lmc ([1-7]))?", re.ASCII)
 _MASTER = re.compile(
     r"master 0x([0-9a-f]{16}) lid 0x([0-9a-f]{4}) priority (\d{1,2}) state (\d{1,2})", re.ASCII
 )
@@ -126,7 +143,7 @@ def reading_of(text: str, source: str) -> KeyReading:
     Raises:
         InvalidFile: a line has another form, a port occurs twice, or the end is missing.
     """
-    own, master, count = 0, None, None
+    own, master, count, lmc = 0, None, None, 0
     ports: dict[PortRef, PortKeys] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if match := _PORT.fullmatch(line):
@@ -137,7 +154,7 @@ def reading_of(text: str, source: str) -> KeyReading:
             guard = int(match[5]) if match[5] else None
             ports[port] = PortKeys(port, Enforcement(match[3]), keys, guard)
         elif match := _SELF.fullmatch(line):
-            own = int(match[1], 16)
+            own, lmc = int(match[1], 16), int(match[2] or 0)
         elif match := _MASTER.fullmatch(line):
             guid, lid, priority, state = match.groups()
             master = Manager(int(guid, 16), int(lid, 16), int(priority), int(state))
@@ -147,7 +164,7 @@ def reading_of(text: str, source: str) -> KeyReading:
             raise InvalidFile(source, number, f"{line[:100]!r} is no line of laas-opensm-keys")
     if count != len(ports):
         raise InvalidFile(source, len(text.splitlines()), "the number of ports is missing")
-    return KeyReading(own, master, ports)
+    return KeyReading(own, master, ports, lmc)
 
 
 @dataclass(frozen=True, slots=True)

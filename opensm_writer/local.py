@@ -4,7 +4,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,10 +36,9 @@ class LocalSubnetManager:
     ``confirmed_by`` is what a generation is confirmed by. ``dump_file`` of ``opensm`` does not
     show the switches. ``attended`` says that somebody has a subnet manager read the directory.
 
-    ``directory`` has one directory for each fabric. ``enforcement``, ``multicast``, ``services``,
-    ``one_rule_per_group``, ``virtual_ports`` and ``level`` are described at ``render.Settings``.
-    ``keep`` is how many older sets stay. ``site`` has the site settings without ``opensm``, which
-    has its own.
+    The directory of ``settings`` has one directory for each fabric; a path stands for the default
+    settings there. ``keep`` is how many older sets stay. ``site`` has the site settings without
+    ``opensm``, which has its own.
 
     Raises:
         InvalidInput: a setting is wrong, or ``opensm`` is given with enforcement ``chains``:
@@ -48,15 +47,9 @@ class LocalSubnetManager:
 
     def __init__(
         self,
-        directory: Path,
+        settings: render.Settings | Path,
         opensm: OpenSm | None = None,
         *,
-        enforcement: str = "file",
-        multicast: bool = False,
-        services: Collection[int] = (),
-        one_rule_per_group: bool = False,
-        virtual_ports: bool = False,
-        level: int = 0,
         keep: int = 3,
         site: SiteSettings | None = None,
         attended: bool = False,
@@ -64,24 +57,18 @@ class LocalSubnetManager:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if opensm is not None and enforcement != "file":
-            raise InvalidInput("enforcement", enforcement, "reading back needs 'file'")
+        if isinstance(settings, Path):
+            settings = render.Settings(str(settings.absolute()))
+        if opensm is not None and settings.enforcement != "file":
+            raise InvalidInput("enforcement", settings.enforcement, "reading back needs 'file'")
         if opensm is not None and opensm.dump_command:
             self.confirmed_by = ConfirmedBy.SWITCHES
         else:
             unread = opensm is not None or attended
             self.confirmed_by = ConfirmedBy.FILES if unread else ConfirmedBy.NOBODY
-        self._directory = directory.absolute()
+        self._directory = Path(settings.directory)
         self._opensm = opensm
-        self._settings = render.Settings(
-            str(self._directory),
-            enforcement,
-            multicast,
-            tuple(sorted(services)),
-            one_rule_per_group,
-            virtual_ports,
-            level,
-        )
+        self._settings = settings
         self._keep = keep
         self._site = site
         self._patience = patience

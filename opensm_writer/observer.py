@@ -125,7 +125,7 @@ class LinkObserver:
             patience = self._opensm.links_patience if begins or doubtful else 0
             if self._reading.ended.wait(patience):
                 self._take(self._reading)
-        elif self._seen is not None and self._opensm.log_file is not None and not self._event:
+        elif self._seen is not None and self._opensm.log is not None and not self._event:
             self._seen = _at(self._seen, self._now())
         return self._seen
 
@@ -138,7 +138,7 @@ class LinkObserver:
         """
         if not self._opensm.links_command or not cables:
             return None
-        if self._opensm.log_file is None or process != self._process:
+        if self._opensm.log is None or process != self._process:
             self._process, self._appearances = process, self._appearances + 1
         for _ in range(BURST):
             self.look(cables)

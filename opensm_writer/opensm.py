@@ -29,6 +29,7 @@ from opensm_writer.blocks import Block, answer, question
 from opensm_writer.keys import MASTER, KeyReading, reading_of
 from opensm_writer.links import Links, parsed
 from opensm_writer.site import SiteSettings
+from opensm_writer.tools import OpenSmFinder, Whereabouts
 
 PIECE = 1 << 20
 """Bytes of a command's output that are read in one piece."""
@@ -143,9 +144,31 @@ class OpenSm:
     cache_directory: Path | None = None  # where OpenSM reads ``guid2lid`` when it starts
     timeout: float = 60  # seconds, for each command
     site: SiteSettings | None = None  # options of OpenSM that this site sets
+    finder: OpenSmFinder | None = field(default=None, repr=False, compare=False)
+    """Finds the process, the log and the cache where no field names them; None: nothing does."""
     now: Callable[[], float] = field(default=steady_time, repr=False, compare=False)
     """Seconds since the epoch, by the clock that the ages of readings are judged by."""
     _dumps: parse.Dumps = field(default_factory=parse.Dumps, init=False, repr=False, compare=False)
+
+    @property
+    def log(self) -> Path | None:
+        """OpenSM's log; None if it is not known, or until the finder has found an OpenSM."""
+        return self.log_file or (found.log if (found := self._found()) is not None else None)
+
+    @property
+    def may_have_a_log(self) -> bool:
+        """Whether the log is known, or may still be found."""
+        return self.log_file is not None or self.finder is not None
+
+    @property
+    def cache(self) -> Path | None:
+        """The directory where OpenSM reads ``guid2lid`` when it starts, likewise."""
+        return self.cache_directory or (
+            found.cache if (found := self._found()) is not None else None
+        )
+
+    def _found(self) -> Whereabouts | None:
+        return self.finder.found() if self.finder is not None else None
 
     def reload(self) -> None:
         """Start a heavy sweep, in which OpenSM reads the partitions and the tables again.
@@ -157,8 +180,11 @@ class OpenSm:
         if self.reload_command:
             for _ in self._printed(self.reload_command):
                 pass
-        elif self.pid_file is not None:
-            process = _process(self.pid_file)
+            return
+        found = self._found()
+        if self.pid_file is not None or (found is not None and found.takes_signals):
+            process = self.process()
+            assert process is not None
             if not _survives_sighup(process.pid):
                 raise Unavailable(
                     f"OpenSM is starting: process {process.pid} does not handle SIGHUP yet"
@@ -167,18 +193,21 @@ class OpenSm:
 
     def mark(self) -> str:
         """The present end of the log, for ``sweep``; empty without a log."""
-        if self.log_file is None or not self.log_file.exists():
+        if (log := self.log) is None or not log.exists():
             return ""
-        stat = self.log_file.stat()
+        stat = log.stat()
         return f"{stat.st_ino} {stat.st_size}"
 
     def process(self) -> Process | None:
-        """The process in ``pid_file``; None without ``pid_file``.
+        """The process in ``pid_file``, or the one that was found; None without either.
 
         Raises:
-            Unavailable: it does not run.
+            Unavailable: it does not run, or not any more.
         """
-        return _process(self.pid_file) if self.pid_file is not None else None
+        if self.pid_file is not None:
+            return _process(self.pid_file)
+        found = self._found()
+        return _process_of(found.pid, "found before") if found is not None else None
 
     def tables(self, expected: Collection[int] = ()) -> dict[int, bytes]:
         """The tables in the switches: GUID -> ports by LID.
@@ -204,7 +233,7 @@ class OpenSm:
             return self._dumped()
         if self.dump_file is not None:
             return self._dumps.read(parse.file_pieces(self.dump_file))
-        raise Unavailable("no way to read tables back: set dump_command or dump_file")
+        raise Unavailable("no way to read tables back: see [opensm] tools")
 
     def _dumped(self) -> dict[int, bytes]:
         """The tables that ``dump_command`` read entirely. Raises: Unavailable."""
@@ -272,10 +301,10 @@ class OpenSm:
 
         Empty without a log, or if it cannot be read.
         """
-        if self.log_file is None:
+        if (log := self.log) is None:
             return [], mark
         try:
-            part = _log_since(self.log_file, mark)
+            part = _log_since(log, mark)
         except OSError:
             return [], mark
         lines = part.text[: part.text.rfind(b"\n") + 1]
@@ -318,10 +347,10 @@ class OpenSm:
 
         ``NONE`` without a log, or if it cannot be read.
         """
-        if self.log_file is None:
+        if (log := self.log) is None:
             return LinkEvent.NONE, mark
         try:
-            part = _log_since(self.log_file, mark)
+            part = _log_since(log, mark)
         except OSError:
             return LinkEvent.NONE, mark
         lines = part.text[: part.text.rfind(b"\n") + 1]
@@ -337,11 +366,11 @@ class OpenSm:
 
         Without a log OpenSM is assumed to be the master, with an unknown engine. Raises: OSError.
         """
-        if self.log_file is None or not self.log_file.exists():
+        if (log := self.log) is None or not log.exists():
             return Role()
-        with self.log_file.open("rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_TAIL))
-            text = log.read()
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL))
+            text = file.read()
         states = _STATE.findall(text)
         if states[-1:] in ([b"STANDBY"], [b"NOT-ACTIVE"]):
             return Role(stands_by=True)
@@ -354,9 +383,9 @@ class OpenSm:
 
         Without a log the sweep is assumed to have ended well. Raises: OSError.
         """
-        if self.log_file is None:
+        if (log := self.log) is None:
             return Sweep(True)
-        part = _log_since(self.log_file, mark)
+        part = _log_since(log, mark)
         lines = part.text.decode(errors="replace").splitlines()
         if part.whole and not any("SUBNET UP" in line or _NO_ENGINE in line for line in lines):
             return Sweep(False, "OpenSM has not swept since the files changed")
@@ -555,6 +584,18 @@ def _process(path: Path) -> Process:
     try:
         pid = int(path.read_text())
         os.kill(pid, 0)
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"OpenSM does not run ({path}: {error})") from error
+    return _process_of(pid, str(path))
+
+
+def _process_of(pid: int, known_by: str) -> Process:
+    """The process with this id, that is ``known_by`` a file.
+
+    Raises:
+        Unavailable: it does not run, or is not an OpenSM.
+    """
+    try:
         status = Path(f"/proc/{pid}/status")
         if not status.exists():  # not Linux
             return Process(pid, str(pid))
@@ -562,5 +603,5 @@ def _process(path: Path) -> Process:
             raise ProcessLookupError(f"process {pid} is not an OpenSM, or has ended")
         values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError) as error:
-        raise Unavailable(f"OpenSM does not run ({path}: {error})") from error
+        raise Unavailable(f"OpenSM does not run ({known_by}: {error})") from error
     return Process(pid, f"{pid}-{values[_STARTED]}", values[0] in "Tt")

@@ -45,9 +45,9 @@ def prepare(home: Path, opensm: OpenSm) -> ReloadNote:
     current = fileset.current_set(home)
     note = ReloadNote(current.name, opensm.mark(), _process_name(opensm))
     fileset.replace_file(home / ".told", json.dumps(asdict(note)))
-    if opensm.cache_directory is not None:
+    if opensm.cache is not None:
         pinned = (current / "guid2lid").read_text()
-        fileset.replace_file(opensm.cache_directory / "guid2lid", pinned)
+        fileset.replace_file(opensm.cache / "guid2lid", pinned)
     return note
 
 

@@ -120,6 +120,11 @@ class SmpPort:
             self._received(end)
         self._umad.umad_close_port(self._fd)
 
+    def ask_by(self, lid: int, path: bytes) -> None:
+        """Ask this LID by a directed route from now on; what it left unanswered is forgotten."""
+        self.paths[lid] = path
+        self._unanswered.pop(lid, None)
+
     @property
     def silent(self) -> list[int]:
         """LIDs, ascending, that left their last request unanswered."""

@@ -22,7 +22,10 @@ settings.register_profile("laas", deadline=None, derandomize=bool(os.environ.get
 settings.load_profile("laas")
 
 
-LONG = ("test_crash", "test_storm", "test_opensm_agent", "test_bus", "test_rewind", "test_upgrade")
+LONG = (
+    *("test_crash", "test_storm", "test_opensm_agent", "test_bus", "test_rewind", "test_upgrade"),
+    "test_recipes",
+)
 """Files that take minutes: they come first, so that no process of the tests is idle at the end."""
 
 

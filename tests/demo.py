@@ -266,6 +266,7 @@ class SubnetManager:
             f"log_file = {self.log}\n"
             f"cache_directory = {self.simulator.directory}\n"
             f"dump_command = {','.join(self.dump)}\n"
+            "tools = none\n"
             "patience = 30\n"
         )
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -28,6 +30,11 @@ from tests.waiting import eventually
 
 PRELOADS = sorted(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"))
 TOOLS = ("ibsim", "ibnetdiscover", "opensm", "dump_lfts", "ibdmchk")
+
+CLIENTS = ("dump_lfts", "iblinkinfo", "perfquery", "smpquery")
+"""Tools that read the fabric, and that the service finds."""
+
+ROOT = Path(__file__).parents[1]
 
 AVAILABLE = bool(PRELOADS) and all(map(shutil.which, TOOLS))
 """Whether the packages ibsim-utils, infiniband-diags, opensm and ibutils are installed."""
@@ -102,6 +109,28 @@ class Simulator:
             "OSM_CACHE_DIR": str(self.directory),
             "OSM_TMP_DIR": str(self.directory),
         }
+
+    def tools(self, directory: Path, host: str | None = None) -> Path:
+        """A directory with scripts of the names of ``CLIENTS`` and of the project's own readers.
+
+        They read the simulated fabric, as the tools of a machine with a port of it would.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        environment = self.environment(host)
+        names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
+        client = shlex.join(
+            ["env", "-C", str(self.directory), *(f"{n}={environment[n]}" for n in names)]
+        )
+        python = ("PYTHONPATH=" + str(ROOT), "PYTHONDONTWRITEBYTECODE=1", sys.executable, "-m")
+        readers = {"laas-opensm-keys": "key_reader", "laas-opensm-tables": "table_reader"}
+        commands = {name: [f"{shutil.which(name)}"] for name in CLIENTS} | {
+            name: [*python, f"opensm_writer.{module}"] for name, module in readers.items()
+        }
+        for name, command in commands.items():
+            script = directory / name
+            script.write_text(f'#!/bin/sh\nexec {client} {shlex.join(command)} "$@"\n')
+            script.chmod(0o755)
+        return directory
 
     def run(
         self, *command: str, host: str | None = None, timeout: float = 300, check: bool = True

@@ -233,3 +233,29 @@ def replugged(inventory: Inventory, adapter: int, switch: int) -> Inventory:
         )
     )
     return site.inventory
+
+
+def apart(inventory: Inventory, number: int) -> Inventory:
+    """The inventory with GUIDs of its own: those of no other ``number`` (0 to 255; 0 as it is)."""
+
+    def new(guid: int) -> int:
+        return guid ^ number << 56 if guid else 0
+
+    def moved(port: PortRef) -> PortRef:
+        return PortRef(new(port.guid), port.port)
+
+    return replace(
+        inventory,
+        switches=tuple(replace(each, guid=new(each.guid)) for each in inventory.switches),
+        cables=tuple(
+            replace(each, lower=moved(each.lower), upper=moved(each.upper))
+            for each in inventory.cables
+        ),
+        endpoints=tuple(
+            replace(each, guid=new(each.guid), at=moved(each.at)) for each in inventory.endpoints
+        ),
+        leaf_guids=tuple(map(new, inventory.leaf_guids)),
+        l2_guids=tuple(map(new, inventory.l2_guids)),
+        spine_guids=tuple(map(new, inventory.spine_guids)),
+        lids={new(guid): lid for guid, lid in inventory.lids.items()},
+    )

@@ -20,6 +20,7 @@ extensions = [
     "reno.sphinxext",
     "result_figures",
     "self_contained",
+    "sequence_drawing",
     "sphinx_argparse_cli",
 ]
 config_generator_config_file = [

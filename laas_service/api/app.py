@@ -40,7 +40,7 @@ from laas_service.api.auth import LOCAL, NOBODY, REQUEST_ID, Gate
 from laas_service.api.metrics import Metrics
 from laas_service.api.policies import METRICS
 from laas_service.api.proxies import Proxies
-from laas_service.api.rate_limit import Buckets
+from laas_service.api.rate_limit import CHANGES, Buckets
 from laas_service.api.request_parsing import parsed
 from laas_service.api.resource import Answer, Call, Route
 from laas_service.app.use_cases import UseCases
@@ -50,6 +50,10 @@ LOG = logging.getLogger(__name__)
 
 LOGGED = 2000
 """Characters of an address that the log shows."""
+
+MAX_BODY = 65536
+"""Bytes of the longest request body; longer ones are refused unread. Requests have a few short
+fields, so a higher limit would only help attackers."""
 
 READY = 1.0
 """Seconds between two checks whether the tables are those of this release."""
@@ -238,7 +242,7 @@ def create_app(
         InvalidInput: a trusted proxy is no address.
     """
     app = Flask("laas")
-    app.config["MAX_CONTENT_LENGTH"] = conf.api.max_body
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     pipeline = RequestPipeline(use_cases, Gate(conf), Metrics(use_cases), conf)
@@ -269,8 +273,8 @@ class RequestPipeline:
         self._gate = gate
         self._metrics = metrics
         self._conf = conf
-        self._buckets = Buckets(conf.limits, time.monotonic)
-        self._change_buckets = Buckets(conf.limits, time.monotonic, "change_")
+        self._buckets = Buckets(lambda: (conf.limits.rate, conf.limits.burst), time.monotonic)
+        self._change_buckets = Buckets(lambda: CHANGES, time.monotonic)
         self._check_again = -math.inf
 
     def opened(self) -> None:

@@ -5,26 +5,28 @@
 import threading
 from collections.abc import Callable
 
-from oslo_config import cfg
-
 from laas_service.domain.errors import TooManyRequests
 
 MANY = 10_000
 """Buckets kept; beyond that, full ones are dropped, because a new bucket is full, too."""
 
+CHANGES = (2.0, 200)
+"""Changes of existing allocations (renaming, repair, retry) that a project may ask one API process
+for: so many a second in the long run, and so many at once after a pause. Each is an entry in a
+history and a notification; a script that renames all its allocations stays below it."""
+
 
 class Buckets:
     """``burst`` requests at once, ``rate`` a second in the long run; a rate of 0 is no limit.
 
-    Both are options of ``limits`` under these names after ``prefix``, and may change at any time.
-    ``clock`` is in seconds from any moment on. May be shared by threads.
+    ``limits`` gives both, which may change at any time. ``clock`` is in seconds from any moment
+    on. May be shared by threads.
     """
 
     def __init__(
-        self, limits: cfg.ConfigOpts.GroupAttr, clock: Callable[[], float], prefix: str = ""
+        self, limits: Callable[[], tuple[float, float]], clock: Callable[[], float]
     ) -> None:
         self._limits = limits
-        self._prefix = prefix
         self._clock = clock
         self._lock = threading.Lock()
         self._left: dict[str, tuple[float, float]] = {}  # project -> tokens, at this time
@@ -35,8 +37,7 @@ class Buckets:
         Raises:
             TooManyRequests: the bucket is empty; the request is not counted.
         """
-        rate: float = getattr(self._limits, f"{self._prefix}rate")
-        burst: float = getattr(self._limits, f"{self._prefix}burst")
+        rate, burst = self._limits()
         if not rate:
             return
 

@@ -169,7 +169,7 @@ def http_server(app: Flask, conf: cfg.ConfigOpts) -> BaseWSGIServer:
         cleanup_interval=min(CLOSING, conf.api.request_timeout),
         asyncore_use_poll=True,  # select() knows 1024 descriptors only
         outbuf_high_watermark=sys.maxsize,  # above it a thread would wait for the client
-        max_request_body_size=max(conf.api.max_body, REFUSED_UNREAD),
+        max_request_body_size=REFUSED_UNREAD,
         ident="laas",
         log_socket_errors=False,  # clients end connections as they like
         clear_untrusted_proxy_headers=False,  # oslo.middleware and auth.Loopback judge them

@@ -98,12 +98,6 @@ class Checks(upgradecheck.UpgradeCommands):
                 f"[api] default_policy = {api.default_policy} is not in enabled_policies; "
                 f"choose one of {offered}",
             )
-        if api.max_waiters >= api.threads:
-            yield (
-                Code.WARNING,
-                f"[api] max_waiters = {api.max_waiters} lets waiting requests hold all "
-                f"{api.threads} threads; keep it below [api] threads",
-            )
         if worker.retry_last < worker.retry_first:
             yield (
                 Code.WARNING,

@@ -55,7 +55,7 @@ def set_defaults() -> None:
 
 def _log_levels() -> list[str]:
     levels: list[str] = logging.get_default_log_levels()
-    return [*levels, "alembic.runtime.migration=WARN"]
+    return [*levels, "alembic.runtime=WARN"]
 
 
 def list_opts() -> list[tuple[str, list[Any]]]:

@@ -2,9 +2,16 @@
 
 """[api]: address, authentication, limits, policies and default fabric of the REST interface."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 from oslo_config import cfg
+
+from laas_service.domain.constraints import ContentionFree
+from laas_service.domain.errors import InvalidInput
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.policies.base import Policy
 
 GROUP = "api"
 OPTIONS: list[Any] = [
@@ -43,7 +50,8 @@ Choose keystone wherever anybody but the machine's own users can reach the servi
         default=16,
         min=2,
         help="""
-Number of requests that laas-api handles at one time. Each thread costs some memory.
+Number of requests that laas-api handles at one time. Half of them may wait with ?wait=; further
+ones are answered at once. Each thread costs some memory: raise it if many clients wait.
 Allocations of one fabric are always decided one after the other.
 """,
     ),
@@ -70,14 +78,6 @@ no time, and one that takes no byte of an answer loses its connection.
 
 Lower it where strangers reach laas-api directly. Behind a proxy that buffers requests the default
 is enough.
-""",
-    ),
-    cfg.IntOpt(
-        "max_body",
-        default=65536,
-        min=1024,
-        help="""
-Longest request body in bytes. Longer ones are refused unread.
 """,
     ),
     cfg.ListOpt(
@@ -126,15 +126,6 @@ Longest time in seconds that a request may wait with ?wait=. Keep it below the t
 any proxy in front of the service.
 """,
     ),
-    cfg.IntOpt(
-        "max_waiters",
-        default=8,
-        min=1,
-        help="""
-Number of requests that may wait with ?wait= at one time; further ones are answered at
-once. Each waiting request holds a thread, so keep this below [api] threads.
-""",
-    ),
     cfg.ListOpt(
         "enabled_policies",
         default=["jigsaw"],
@@ -172,3 +163,37 @@ service manages several fabrics.
 """,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """What [api] offers to requests."""
+
+    policies: Mapping[str, Policy]
+    """Those that are enabled, by name."""
+    default_policy: str
+    default_fabric: str | None
+    contention_free: ContentionFree | None
+    """Of requests that say nothing of it."""
+    waiters: int
+    """Requests that may wait at one time: each holds a thread, so half of the threads."""
+    search_budget: int
+    """Units of ``domain.budget`` for each request."""
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        """Raises: InvalidInput."""
+        options = conf.api
+        for name in options.enabled_policies:
+            if name not in POLICIES:
+                fix = f"choose among {', '.join(sorted(POLICIES))}"
+                raise InvalidInput("[api] enabled_policies", name, fix)
+        wanted = options.contention_free
+        return cls(
+            policies={name: POLICIES[name]() for name in options.enabled_policies},
+            default_policy=options.default_policy,
+            default_fabric=options.default_fabric,
+            contention_free=ContentionFree(wanted) if wanted else None,
+            waiters=options.threads // 2,
+            search_budget=options.search_budget,
+        )

@@ -2,9 +2,13 @@
 
 """[compute]: how hosts are restricted to the servers of one project."""
 
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
 
 from oslo_config import cfg
+
+from laas_service.domain.compute_hosts import MISSING, HostRules
 
 GROUP = "compute"
 OPTIONS: list[Any] = [
@@ -87,19 +91,6 @@ no new owner gets it.
 
 It is given back as soon as it is enabled and up, or available in Ironic, again. Raise this
 if computes restart often.
-""",
-    ),
-    cfg.FloatOpt(
-        "outage_share",
-        default=0.5,
-        min=0.0,
-        max=1.0,
-        mutable=True,
-        help="""
-The share of a fabric's hosts that may become down or unknown in Nova or Ironic at once.
-
-Beyond it something else has failed, such as Nova's message broker: no further host is withheld,
-and one alarm is told. Lower it where one broker serves a part of the hosts only.
 """,
     ),
     cfg.FloatOpt(
@@ -221,3 +212,46 @@ filter, the servers of two allocations mix, and use links that belong to neither
 """,
     ),
 ]
+
+
+UNSHARED = {
+    "ironic": "[compute] kind = ironic: a bare-metal node has one owner",
+}
+"""By kind of compute, why hosts cannot be shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeOptions:
+    """How [compute] has hosts handed over and observed."""
+
+    kind: str
+    directory: Path
+    pool: str
+    sentinel: str
+    one_per_project: bool
+    """A project may have one live allocation only."""
+    live_ports: bool
+    state_interval: float
+    """Seconds between two looks at the hosts."""
+    stop_strangers: bool
+    withholding: HostRules
+    """Which hosts no new owner gets."""
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        options = conf.compute
+        withholding = HostRules(options.hold_down, reap_interval=options.reap_interval)
+        if options.kind == "ironic":
+            away = "Ironic did not know its node"
+            withholding = replace(withholding, unknown=MISSING, away=away)
+        return cls(
+            kind=options.kind,
+            directory=Path(options.directory),
+            pool=options.pool,
+            sentinel=options.sentinel,
+            one_per_project=options.kind == "nova" and options.one_allocation_per_project,
+            live_ports=options.live_ports,
+            state_interval=options.state_interval,
+            stop_strangers=options.stop_strangers,
+            withholding=withholding,
+        )

@@ -2,11 +2,18 @@
 
 """[faults]: how readings of ports become failed links."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from oslo_config import cfg
 
-from laas_service.domain.faults.counters import DEFAULT_THRESHOLDS
+from laas_service.domain.faults.counters import (
+    DEFAULT_THRESHOLDS,
+    CounterRules,
+    Tolerance,
+    thresholds_from,
+)
+from laas_service.domain.faults.observation import Mode, Rules
 
 GROUP = "faults"
 OPTIONS: list[Any] = [
@@ -103,11 +110,11 @@ Seconds in which lost links and switches count together, see breaker_switches an
             ("mark", "the same; quarantine them, as links that go down too often"),
         ],
         help="""
-What follows from the port counters that [opensm] counters_command reads.
+What follows from the port counters that perfquery reads (see [opensm] tools).
 
 With mark, links beyond error_thresholds are recorded as failed under the rules of observation:
-the mode, the circuit breaker and the time of quarantine. That needs [opensm] links_command.
-Start with propose, and look at laas fabric observation for some days.
+the mode, the circuit breaker and the time of quarantine. Start with propose, and look at laas
+fabric observation for some days.
 """,
     ),
     cfg.DictOpt(
@@ -117,27 +124,9 @@ Start with propose, and look at laas fabric observation for some days.
 The largest growth of the error counters of a port, as COUNTER:N/PERIOD, separated by commas.
 
 COUNTER is a name that perfquery prints, PERIOD is second, minute, hour or day. Counters that are
-not listed have no threshold. PortXmitWait shows congestion, no fault; as a share of the time
-(PortXmitWait:20%) it needs wait_tick. SymbolErrorCounter does not count at ports with forward
-error correction; PortFECUncorrectableBlockCtr does.
-""",
-    ),
-    cfg.FloatOpt(
-        "bit_error_rate",
-        default=1e-12,
-        min=0.0,
-        max=1.0,
-        help="""
-The largest effective bit error rate of a port, where [opensm] counters_command prints one.
-""",
-    ),
-    cfg.FloatOpt(
-        "wait_tick",
-        default=0.0,
-        min=0.0,
-        help="""
-Seconds that one count of PortXmitWait stands for; 0 if it is not known. The switch's manual
-tells.
+not listed have no threshold. PortXmitWait shows congestion, no fault. SymbolErrorCounter does not
+count at ports with forward error correction; PortFECUncorrectableBlockCtr does. Raise a threshold
+if sound cables exceed it.
 """,
     ),
     cfg.FloatOpt(
@@ -152,22 +141,35 @@ tenants. Raise it where storage or other services share the fabric with tenants:
 take default routes, which lead over tenants' links.
 """,
     ),
-    cfg.FloatOpt(
-        "audit_share",
-        default=0.01,
-        min=0.0,
-        help="""
-The same in proportion to the tenant's own data, 0.01 being one percent.
-""",
-    ),
-    cfg.FloatOpt(
-        "reading_lifetime",
-        default=60.0,
-        min=1.0,
-        help="""
-Age in seconds from which a reading of the ports decides nothing.
-
-Keep it above [opensm] links_interval and, with agents, above [opensm] agent_poll_interval.
-""",
-    ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOptions:
+    """How [faults] has readings judged."""
+
+    rules: Rules
+    """Of the ports."""
+    counters: str
+    """What follows from the counters: ``off``, ``propose`` or ``mark``."""
+    counter_rules: CounterRules
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        """Raises: InvalidInput."""
+        options = conf.faults
+        rules = Rules(
+            mode=Mode(options.mode),
+            hold_down=options.hold_down,
+            flaps=options.flaps,
+            flap_window=options.flap_window,
+            quarantine=options.quarantine,
+            breaker_switches=options.breaker_switches,
+            breaker_share=options.breaker_share,
+            breaker_window=options.breaker_window,
+        )
+        counter_rules = CounterRules(
+            thresholds_from(options.error_thresholds),
+            tolerance=Tolerance(options.audit_bytes_per_second),
+        )
+        return cls(rules, options.counters, counter_rules)

@@ -2,9 +2,12 @@
 
 """[limits]: default quotas of projects, and the rate of their requests."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from oslo_config import cfg, types
+
+from laas_service.app.records import Limits
 
 GROUP = "limits"
 
@@ -83,24 +86,20 @@ count; limit them in the proxy in front of the service.
 Number of requests that a project may send at once after a pause.
 """,
     ),
-    cfg.FloatOpt(
-        "change_rate",
-        mutable=True,
-        default=2.0,
-        min=0.0,
-        help="""
-Average number of changes a second of existing allocations (renaming, repair, retry) that a project
-may ask one API process for; 0 is unlimited. Each of them is an entry in a history and a
-notification. Further ones are answered 429 with Retry-After.
-""",
-    ),
-    cfg.IntOpt(
-        "change_burst",
-        mutable=True,
-        default=200,
-        min=1,
-        help="""
-Number of such changes that a project may ask for at once after a pause.
-""",
-    ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """What [limits] gives every project that has no quota of its own."""
+
+    limits: Limits
+    unmoved: frozenset[str]
+    """Ids of projects whose allocations are never moved for others."""
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        options = conf.limits
+        names = ("hosts", "allocations", "moves", "slots")
+        given = {name: options[name] if options[name] >= 0 else None for name in names}
+        return cls(Limits(**given), frozenset(options.unmoved_projects))

@@ -2,10 +2,22 @@
 
 """[opensm]: directory of the subnet manager's files, reload, checks, and the agent."""
 
+import logging
 import socket
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
 
 from oslo_config import cfg
+
+from laas_service.conf.opensm_site import site
+from laas_service.domain.errors import InvalidInput
+from laas_service.messages import PKEYS
+from opensm_writer import render, tools
+from opensm_writer.opensm import OpenSm, steady_time
+
+LOG = logging.getLogger(__name__)
 
 GROUP = "opensm"
 
@@ -53,8 +65,9 @@ configuration.
 
 Change it if OpenSM cannot read the state directory. It must not contain blanks, ':' or '#'.
 
-If it is set, and nothing reads tables back, allocations show confirmed_by = files. If neither it
-nor another option of OpenSM is set, they show confirmed_by = nobody.
+If it is set, the tools that read the switches are found (see tools); where there are none,
+allocations show confirmed_by = files. If neither it nor another option of OpenSM is set, they show
+confirmed_by = nobody.
 """,
     ),
     cfg.StrOpt(
@@ -70,7 +83,7 @@ one are written too.
 
 With 'file', OpenSM does not reroute around a failed cable by itself: the service must learn
 of the fault and publish new tables. With 'chains', OpenSM reroutes inside each tenant, but the
-service cannot read the tables back and compare them, so leave the options below unset. A
+service cannot read the tables back and compare them, so leave the commands and files below unset. A
 tenant beyond the limit is refused.
 """,
     ),
@@ -137,7 +150,7 @@ says that it refuses port_groups.conf. Newer releases read both forms.
 Number of earlier sets of files to keep beside the current one.
 
 One set takes 12 MB at 1,024 hosts and 906 MB at 11,664. Where the worker itself reads the LIDs of
-the ports (links_command), it takes a quarter of that.
+the ports (see tools), it takes a quarter of that. Lower it where the disk is small.
 """,
     ),
     cfg.StrOpt(
@@ -145,8 +158,9 @@ the ports (links_command), it takes a quarter of that.
         help="""
 File with OpenSM's process id (its option --pidfile). OpenSM gets SIGHUP after files changed.
 
-Set this or reload_command where OpenSM runs. Set neither if you copy the files by hand. The
-service needs permission to signal that process.
+By default the OpenSM of this machine is found that reads the files in 'directory' (see tools). Set
+this or reload_command where that cannot be, as with several OpenSMs on one machine. The service
+needs permission to signal that process.
 """,
     ),
     cfg.ListOpt(
@@ -158,28 +172,38 @@ Command and arguments, separated by commas, that make OpenSM sweep; used instead
 For example 'systemctl,kill,-s,HUP,opensm'. The command runs without a shell.
 """,
     ),
+    cfg.StrOpt(
+        "tools",
+        default=tools.AUTO,
+        help="""
+Where the process beside OpenSM finds the tools that read the switches: 'auto', 'none', or a
+directory.
+
+With 'auto' they are looked for in PATH and in the usual places: dump_lfts, iblinkinfo, perfquery
+and smpquery of infiniband-diags, laas-opensm-keys and laas-opensm-tables. OpenSM itself, its log
+and its cache are found by its command line and configuration. Then the process reads tables,
+ports, partition keys and counters: it sees a cut cable, and a dead switch blocks no confirmation.
+The tools need a management device. If they cannot ask, this is logged once, and they count as
+absent until the process is restarted.
+
+Nothing is looked for while no option of [opensm] says that OpenSM reads the files: set 'directory'
+for that. With reached_by = ufm or enforcement = chains nothing is read.
+
+Give a directory if the tools lie elsewhere, or if yours are scripts of these names that call them
+with other options, such as another port (iblinkinfo -C mlx5_1). Set 'none' if nothing of this
+machine may ask the switches.
+""",
+    ),
     cfg.ListOpt(
         "dump_command",
         default=[],
         help="""
-Command and arguments, separated by commas, that print the tables of all switches.
+Command and arguments, separated by commas, that print the tables of all switches; by default the
+dump_lfts that is found (see tools).
 
 'dump_lfts,-n' reads the switches themselves (0.7 s at 1,024 hosts, 15 s at 11,664) and is the
 best proof that a generation is in force: only with it, or with an agent, do allocations show that
-somebody looked (confirmed_by = switches). It needs access to a management device.
-""",
-    ),
-    cfg.ListOpt(
-        "blocks_command",
-        default=[],
-        help="""
-Command and arguments, separated by commas, that print the changed blocks of tables.
-
-With 'laas-opensm-tables' a new generation is confirmed by reading the blocks that it changes, if
-all tables were read by dump_command in the ten minutes before: under a second instead of 15 s at
-11,664 hosts after a cable failed. Everything is read again in every check for drift. It needs
-access to a management device. The path of the published set is added: it shows the way to switches
-without a route.
+somebody looked (confirmed_by = switches). Set it if your tool needs other options.
 """,
     ),
     cfg.StrOpt(
@@ -193,107 +217,35 @@ dumps exceed 300 MB a sweep.
 """,
     ),
     cfg.ListOpt(
-        "links_command",
-        default=[],
-        help="""
-Command and arguments, separated by commas, that print the ports of all nodes.
-
-With 'iblinkinfo,-l,-o,16,-t,200' the process beside OpenSM compares the ports of the fabric with
-the recorded cables: it reports cables that are down, and a dead switch no longer keeps a
-generation from being confirmed. Without it no fault is noticed, and a dead switch blocks. It
-needs access to a management device. Set log_file too, so that the ports are read as soon as
-OpenSM notices a change.
-
-With cache_directory, it then leaves out the port GUIDs in the tables, which OpenSM reads faster,
-while all ports have the LIDs that the tables were made for.
-
-Keep -o and -t: by default iblinkinfo waits up to two seconds for each port towards a switch that
-does not answer.
-""",
-    ),
-    cfg.FloatOpt(
-        "links_interval",
-        default=60.0,
-        min=1.0,
-        help="""
-Seconds after which links_command is run although OpenSM's log tells of no change.
-
-At most a tenth of the time is spent in it, though three readings may follow one another after a
-quiet time. Lower it where log_file is not set.
-""",
-    ),
-    cfg.ListOpt(
-        "counters_command",
-        default=[],
-        help="""
-Command and arguments, separated by commas, that print the counters of ports: 'perfquery'.
-
-The process beside OpenSM adds '-l LID PORTS', then the same with -x and with -T, for one switch
-after the other. [faults] says what follows from the counters. Without the command no counters are
-read. Keep a timeout in it on a large fabric, such as 'perfquery,-t,200': a switch that does not
-answer is left out of a round. The command never resets a counter.
-
-Switches without a route to this machine are left out (laas-opensm-keys and laas-opensm-tables reach
-them by directed routes, which counters do not have).
-
-A command of your own may also print, after 'PortSelect:..N', a line 'Effective Physical BER:
-15E-255' as mlxlink does; symbol errors of that port do not count then.
-""",
-    ),
-    cfg.FloatOpt(
-        "counters_rate",
-        default=200.0,
-        min=1.0,
-        help="""
-The most ports of which counters are read in a second.
-
-Each port costs up to three management packets and their answers. At 11,664 hosts (58,320 switch
-ports) a round over the fabric takes five minutes at 200. Raise it for fresher figures; an agent
-hands over at most 400 ports in each [opensm] agent_poll_interval.
-""",
-    ),
-    cfg.ListOpt(
-        "keys_command",
-        default=[],
-        help="""
-Command and arguments, separated by commas, that print the partition keys of all ports.
-
-With 'laas-opensm-keys' the process beside OpenSM compares the keys in the ports of hosts, of
-the leaf switches in front of them and of the switches themselves with the published ones, and
-sees which subnet manager is the master: a generation is confirmed only if both are right. The
-path of the published set is added. It needs access to a management device, and takes about six
-packets for each host port.
-
-Without it partition keys are written and never read.
-""",
-    ),
-    cfg.ListOpt(
         "managers",
         default=[],
         help="""
 Port GUIDs (0x...) of the subnet managers of this service.
 
 If another one is the master, this is reported (condition not_master, drift of kind manager). By
-default the only one is the port through which keys_command reads. Set it if OpenSM uses another
+default the only one is the port through which keys are read. Set it if OpenSM uses another
 port, or on every machine if there are standby subnet managers.
 """,
     ),
     cfg.StrOpt(
         "log_file",
         help="""
-OpenSM's log, which shows whether the last sweep used another routing engine, or none.
+OpenSM's log, which shows whether the last sweep used another routing engine, or none; by default
+that of the OpenSM that is found (see tools).
 
-Set it: releasing an allocation may change partitions and no route, and then only the log shows
-that OpenSM read the new files. Our part of its configuration sets force_log_flush, so the log
-is up to date.
+Set it if OpenSM is not found: releasing an allocation may change partitions and no route, and then
+only the log shows that OpenSM read the new files. Our part of its configuration sets
+force_log_flush, so the log is up to date.
 """,
     ),
     cfg.StrOpt(
         "cache_directory",
         help="""
-OpenSM's OSM_CACHE_DIR (by default /var/cache/opensm), where the service writes guid2lid.
+OpenSM's OSM_CACHE_DIR, where the service writes guid2lid; by default that of the OpenSM that is
+found (see tools).
 
-OpenSM reads that file when it starts. The tables are valid only while LIDs are as pinned.
+Set it if OpenSM starts for the first time with the files of the service. OpenSM reads that file
+when it starts. The tables are valid only while LIDs are as pinned.
 """,
     ),
     cfg.FloatOpt(
@@ -358,3 +310,183 @@ warns at each start. Switch it on only inside an encrypted tunnel.
 """,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSmOptions:
+    """What [opensm] says of files, keys, times and agents; all times are seconds."""
+
+    reached_by: str
+    """``worker``, ``agent`` or ``ufm``."""
+    directory: Path
+    enforcement: str
+    multicast: bool
+    services: tuple[int, ...]
+    """Port GUIDs that every tenant may reach."""
+    pkeys: range
+    """The partition keys that new allocations may get."""
+    pkeys_named: bool
+    """Whether the configuration names them."""
+    virtual_ports: bool
+    one_rule_per_group: bool
+    keep: int
+    """Earlier sets of files that stay."""
+    patience: float
+    timeout: float
+    agent_name: str
+    agent_fabric: str | None
+    agent_poll_interval: float
+    agent_lease_seconds: float
+    attended: bool
+    """Whether the configuration says where or how a subnet manager reads the files."""
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        """Raises: InvalidInput."""
+        options = conf.opensm
+        plain = (
+            *("reached_by", "enforcement", "multicast", "virtual_ports", "one_rule_per_group"),
+            *("keep", "patience", "timeout"),
+            *("agent_name", "agent_fabric", "agent_poll_interval", "agent_lease_seconds"),
+        )
+        return cls(
+            directory=Path(options.directory),
+            services=tuple(sorted(_guid(text, "services") for text in options.services)),
+            pkeys=tenant_pkeys(options.pkeys),
+            pkeys_named=_named(conf, "pkeys"),
+            attended=any(_named(conf, name) for name in ("directory", "enforcement")),
+            **{name: options[name] for name in plain},
+        )
+
+    def files(self, directory: Path, level: int) -> render.Settings:
+        """Settings of the files below a directory; ``level`` is that of shared hosts."""
+        return render.Settings(
+            str(directory),
+            self.enforcement,
+            self.multicast,
+            self.services,
+            self.one_rule_per_group,
+            self.virtual_ports,
+            level,
+        )
+
+
+def tenant_pkeys(text: str) -> range:
+    """The partition keys that [opensm] pkeys names. Raises: InvalidInput."""
+    try:
+        first, last = (int(end, 16) for end in text.split("-"))
+    except ValueError:
+        first, last = 0, 0
+    if not PKEYS[0] <= first <= last <= PKEYS[-1]:
+        fix = "give FIRST-LAST within 0x0001-0x7ffe, such as 0x0001-0x3fff"
+        raise InvalidInput("[opensm] pkeys", text, fix)
+    return range(first, last + 1)
+
+
+def _guid(text: str, option: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError as error:
+        raise InvalidInput(f"[{GROUP}] {option}", text, "give GUIDs such as 0x1b") from error
+
+
+_DEFAULTS = (cfg.Locations.opt_default, cfg.Locations.set_default)
+"""Where an option has its value from if no configuration names it."""
+
+
+def _named(conf: cfg.ConfigOpts, name: str) -> bool:
+    """Whether the configuration names an option of this group."""
+    place = conf.get_location(name, GROUP)
+    return place is not None and place.location not in _DEFAULTS
+
+
+# -- how OpenSM and the switches are reached
+
+_REACHED = (
+    *("pid_file", "reload_command", "dump_command", "dump_file"),
+    *("log_file", "cache_directory"),
+)
+"""Options that say how a process reaches its OpenSM and reads the switches."""
+
+
+def reaches_opensm(conf: cfg.ConfigOpts) -> bool:
+    """Whether an option says how OpenSM of this machine is reached."""
+    return any(conf.opensm[name] for name in _REACHED)
+
+
+def check_reads_nothing(conf: cfg.ConfigOpts) -> None:
+    """Return if an agent beside UFM would read nothing from switches. Raises: InvalidInput."""
+    for name in ("dump_command", "dump_file", "log_file"):
+        if conf.opensm[name]:
+            fix = "leave it unset beside UFM: its manager computes tables that no set has"
+            raise InvalidInput(f"[opensm] {name}", str(conf.opensm[name]), fix)
+
+
+def looks_for_tools(conf: cfg.ConfigOpts) -> bool:
+    """Whether a worker looks for tools: only if the configuration says that OpenSM reads files."""
+    return OpenSmOptions.of(conf).attended or reaches_opensm(conf)
+
+
+def found_tools(conf: cfg.ConfigOpts) -> tools.Tools:
+    """The tools of this machine that can ask; why there are none is logged.
+
+    None beside UFM or with routing chains: those managers compute tables that no set has. Raises:
+    InvalidInput.
+    """
+    settings, of_site = conf.opensm, site(conf)
+    if settings.reached_by == "ufm" or settings.enforcement != "file":
+        return tools.Tools()
+    try:
+        given = of_site.for_tools() if of_site is not None else ()
+    except OSError as error:
+        fix = "give a directory that this user can write"
+        raise InvalidInput("[opensm] directory", settings.directory, fix) from error
+    found = tools.find(settings.tools, given)
+    if found.problem:
+        LOG.warning("no tool reads the switches: %s", found.problem)
+    if of_site is not None and of_site.m_key_per_port:  # one M_Key does not open all ports
+        return tools.Tools(counters=found.counters)
+    return found
+
+
+def opensm(
+    conf: cfg.ConfigOpts, found: tools.Tools, now: Callable[[], float] = steady_time
+) -> OpenSm | None:
+    """How this process reaches OpenSM, with the tools that were found; None if it does not.
+
+    Only files are written then. ``now`` is the clock by which the ages of its readings are judged.
+
+    Raises: InvalidInput.
+    """
+    options, settings, of_site = OpenSmOptions.of(conf), conf.opensm, site(conf)
+    if of_site is not None and of_site.m_key_per_port and settings.dump_command:
+        fix = "one M_Key does not open all ports: use dump_file, or no m_key_per_port"
+        raise InvalidInput("[opensm] dump_command", ",".join(settings.dump_command), fix)
+    if not reaches_opensm(conf) and not found.dump:
+        return None
+    dump = tuple(settings.dump_command)
+    if not dump and not settings.dump_file:
+        dump = found.dump
+    seeks = settings.tools != tools.NONE and options.reached_by != "ufm"
+    return OpenSm(
+        pid_file=_path(settings.pid_file),
+        reload_command=tuple(settings.reload_command),
+        dump_command=dump,
+        dump_file=_path(settings.dump_file),
+        blocks_command=found.blocks,
+        links_command=found.links,
+        keys_command=found.keys,
+        counters_command=found.counters,
+        pkeys=options.pkeys,
+        managers=frozenset(_guid(text, "managers") for text in settings.managers),
+        log_file=_path(settings.log_file),
+        cache_directory=_path(settings.cache_directory),
+        timeout=options.timeout,
+        site=of_site,
+        finder=tools.OpenSmFinder(options.directory.absolute()) if seeks else None,
+        now=now,
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None

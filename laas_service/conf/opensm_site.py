@@ -2,16 +2,17 @@
 
 """[opensm_site]: options of OpenSM itself that a site sets, where OpenSM runs."""
 
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
 
-GROUP = "opensm_site"
+from laas_service.conf.gone import GONE, still_set
+from laas_service.domain.errors import InvalidInput
+from opensm_writer.site import SiteSettings, read_key
 
-VENDOR = """
-Known to the vendor's OpenSM only; the upstream one says 'Unrecognized token' on its output and
-goes on without it.
-"""
+GROUP = "opensm_site"
 
 OPTIONS: list[Any] = [
     cfg.StrOpt(
@@ -24,37 +25,8 @@ A port with an M_Key refuses changes, and from protection level 2 on readings, b
 not know the key, other subnet managers included; so the specification, and the simulator that the
 project is tested with has no M_Keys. The process beside OpenSM passes the key on in
 files of mode 0600: OpenSM's configuration DIRECTORY/FABRIC/opensm.conf, and DIRECTORY/diags.conf,
-which it gives to dump_command, links_command and counters_command as '-z FILE'. Set the same key
-for each of your subnet managers. See the page on a second subnet manager before you change it.
-""",
-    ),
-    cfg.IntOpt(
-        "m_key_protection_level",
-        min=0,
-        max=3,
-        help="""
-M_Key protection level of all ports; OpenSM's default is 0. Needs m_key_file.
-
-0 and 1 protect from changes only, 2 and 3 from readings too: use 2.
-""",
-    ),
-    cfg.IntOpt(
-        "m_key_lease_period",
-        min=0,
-        max=65535,
-        help="""
-Seconds after which a port gives up its M_Key if no subnet manager that knows it was seen; 0 is
-never, OpenSM's default. Needs m_key_file.
-
-With 0, whoever loses the key has to reset the ports. A port whose lease has run out belongs to
-whoever comes first.
-""",
-    ),
-    cfg.BoolOpt(
-        "m_key_lookup",
-        help="""
-Let OpenSM try for a port the key that its file guid2mkey has; OpenSM's default is TRUE. Needs
-m_key_file. Set it to false if that file is not kept.
+which it gives to dump_lfts, iblinkinfo and perfquery as '-z FILE'. Set the same key for each of
+your subnet managers. See the page on a second subnet manager before you change it.
 """,
     ),
     cfg.StrOpt(
@@ -70,92 +42,87 @@ switches.
     cfg.StrOpt(
         "sa_key_file",
         help="""
-File with the key of trusted questions to the subnet administrator, like m_key_file. Tools of the
-site then need it ('saquery --smkey', sa_key in ibdiag.conf).
+File with the key of trusted questions to the subnet administrator, like m_key_file. Set it if
+others reach the administrator. Tools of the site then need it ('saquery --smkey', sa_key in
+ibdiag.conf).
 """,
     ),
-    cfg.IntOpt(
-        "sm_priority",
-        min=0,
-        max=15,
-        help="""
-Priority of this subnet manager; OpenSM's default is 0. The one with the highest becomes master.
-
-Set 15 for the master and 14 for a standby. keys_command reports if OpenSM runs with another one.
-""",
-    ),
-    cfg.IntOpt(
-        "sminfo_polling_timeout",
-        min=100,
-        max=600000,
-        help="""
-Milliseconds between two questions of a standby to the master; OpenSM's default is 10000.
-
-A standby takes over after polling_retry_number questions without an answer: about 45 seconds by
-default. Lower it for a shorter time, and at the price of more false alarms.
-""",
-    ),
-    cfg.IntOpt(
-        "polling_retry_number",
-        min=1,
-        max=100,
-        help="""
-Unanswered questions to the master after which a standby takes over; OpenSM's default is 4.
-""",
-    ),
-    cfg.BoolOpt(
-        "m_key_per_port",
-        help=f"""
-Give each port an M_Key of its own, derived from the one in m_key_file.
-{VENDOR}
-One M_Key then opens no second port: use dump_file instead of dump_command, and neither
-blocks_command nor links_command nor keys_command.
-""",
-    ),
-    cfg.ListOpt(
-        "allowed_sm_guids",
+    cfg.MultiStrOpt(
+        "option",
         default=[],
-        help=f"""
-Port GUIDs (0x...) of the subnet managers that may be master, at most 16.
-{VENDOR}""",
-    ),
-    cfg.BoolOpt(
-        "sa_enhanced_trust_model",
-        help=f"""
-Limit what the subnet administrator answers to questions without the SA key.
-{VENDOR}""",
-    ),
-    cfg.IntOpt(
-        "sa_etm_max_num_mcgs",
-        min=0,
-        max=65535,
-        help=f"""
-Multicast groups that one port may join by such questions. Needs sa_enhanced_trust_model.
-{VENDOR}""",
-    ),
-    cfg.IntOpt(
-        "sa_etm_max_num_srvcs",
-        min=0,
-        max=65535,
-        help=f"""
-Services that one port may register by such questions. Needs sa_enhanced_trust_model.
-{VENDOR}""",
-    ),
-    cfg.IntOpt(
-        "sa_etm_max_num_event_subs",
-        min=0,
-        max=65535,
-        help=f"""
-Events to which one port may subscribe by such questions. Needs sa_enhanced_trust_model.
-{VENDOR}""",
-    ),
-    cfg.IntOpt(
-        "virt_enabled",
-        min=0,
-        max=2,
-        help=f"""
-Virtual ports of adapters: 0 leaves them as they are, 1 disables, 2 enables them. [opensm]
-virtual_ports needs 2.
-{VENDOR}""",
+        help="""
+An option of OpenSM by its name there, and its value: 'option = sm_priority 15'. Give the line once
+for each. Only these are known, and OpenSM's own default holds for the others:
+
+* sm_priority (0 to 15): 15 for the master and 14 for a standby; another one in force is reported.
+* m_key_protection_level (0 to 3), m_key_lease_period (seconds, 0 to 65535; with 0, whoever loses
+  the key has to reset the ports) and m_key_lookup (TRUE; FALSE if the file guid2mkey is not kept).
+  They need m_key_file. Levels 0 and 1 protect from changes only, 2 and 3 from readings too: use 2.
+* sminfo_polling_timeout (100 to 600000 milliseconds) and polling_retry_number (1 to 100): a standby
+  takes over after so many unanswered questions to the master, by default after about 45 seconds.
+  Lower them for a shorter time, at the price of more false alarms.
+
+Known to the vendor's OpenSM only; the upstream one says 'Unrecognized token' and goes on:
+
+* m_key_per_port (TRUE): each port has an M_Key of its own. No tool can ask all ports then: use
+  [opensm] dump_file.
+* allowed_sm_guids: GUIDs of ports, at most 16 and separated by commas, of the subnet managers that
+  may be master.
+* sa_enhanced_trust_model (TRUE): limits what the administrator answers without the SA key, with
+  sa_etm_max_num_mcgs, sa_etm_max_num_srvcs and sa_etm_max_num_event_subs (0 to 65535 each).
+* virt_enabled (0 to 2): 2 enables virtual ports, which [opensm] virtual_ports needs.
+""",
     ),
 ]
+
+_KEY_FILES = ("m_key_file", "sm_key_file", "sa_key_file")
+
+_TYPES = {
+    field.name: field.type
+    for field in fields(SiteSettings)
+    if field.name not in ("directory", *_KEY_FILES)
+}
+"""The options of OpenSM that ``option`` may have."""
+
+
+def site(conf: cfg.ConfigOpts) -> SiteSettings | None:
+    """What [opensm_site] sets; None if it sets nothing.
+
+    Raises:
+        InvalidInput: an option is wrong, or has gone: these protect the fabric, so a start without
+            them would be worse than none.
+    """
+    for name in still_set(conf, GROUP):
+        raise InvalidInput(f"[{GROUP}] {name}", "", f"it has gone: {GONE[GROUP, name]}")
+    values: dict[str, Any] = {}
+    directory = Path(conf.opensm.directory).absolute()
+    for name in _KEY_FILES:
+        if text := conf.opensm_site[name]:
+            values[name] = Path(text)
+            read_key(values[name], f"[{GROUP}] {name}")
+    for line in conf.opensm_site.option:
+        name, _, text = line.strip().partition(" ")
+        if name not in _TYPES:
+            fix = f"begin with one of {', '.join(sorted(_TYPES))}"
+            raise InvalidInput(f"[{GROUP}] option", line, fix)
+        if name in values:
+            raise InvalidInput(f"[{GROUP}] option", line, f"{name} is given twice")
+        values[name] = _value(name, text.strip())
+    made = SiteSettings(directory, **values)
+    return None if made == SiteSettings(directory) else made
+
+
+def _value(name: str, text: str) -> int | bool | tuple[int, ...]:
+    """The value that an option of OpenSM has by its type there. Raises: InvalidInput."""
+    kind = str(_TYPES[name])
+    fix = "give a number"
+    try:
+        if "bool" in kind:
+            fix = "give TRUE or FALSE"
+            return {"TRUE": True, "FALSE": False}[text.upper()]
+        if "tuple" in kind:
+            fix = "give GUIDs such as 0x1b, separated by commas"
+            return tuple(int(guid, 16) for guid in text.split(","))
+        return int(text)
+    except (KeyError, ValueError) as error:
+        raise InvalidInput(f"[{GROUP}] option", f"{name} {text}", fix) from error

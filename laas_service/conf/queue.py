@@ -2,9 +2,16 @@
 
 """[queue]: order of queued requests, and backfilling."""
 
-from typing import Any
+from dataclasses import dataclass
+from datetime import time
+from typing import Any, Self
 
 from oslo_config import cfg
+
+from laas_service.app.queue_moves import RoomMode, RoomRules
+from laas_service.app.room_planner import Permission
+from laas_service.domain.admission.queue import Discipline
+from laas_service.domain.errors import InvalidInput
 
 GROUP = "queue"
 OPTIONS: list[Any] = [
@@ -38,37 +45,6 @@ Lower it if serving the queue takes the worker too long, as each request costs a
 """,
     ),
     cfg.StrOpt(
-        "shadow",
-        mutable=True,
-        default="what-if",
-        choices=[
-            ("end-before-shadow", "only requests that end before the reservation of the first"),
-            ("what-if", "also requests that leave room for the first at its reservation"),
-        ],
-        help="""
-Which requests may overtake under easy. The reservation of the first request in the queue is
-the time at which it fits if all allocations end as announced.
-
-what-if fills the fabric better. Choose end-before-shadow if announced durations are often
-exceeded and the first request must not depend on a placement computed from them.
-""",
-    ),
-    cfg.StrOpt(
-        "order",
-        mutable=True,
-        default="arrival",
-        choices=[
-            ("arrival", "in order of arrival"),
-            ("big-first", "the request for most hosts first"),
-        ],
-        help="""
-Order in which requests that may overtake under easy are tried.
-
-big-first fills the fabric better where sizes differ much, but small requests wait longer. It
-never delays the first request in the queue.
-""",
-    ),
-    cfg.StrOpt(
         "make_room",
         mutable=True,
         default="off",
@@ -83,33 +59,12 @@ hosts enough, and only of tenants whose consent, quota of moves ([limits] moves)
 The room that a plan makes is held for that request.
 """,
     ),
-    cfg.IntOpt(
-        "make_room_moves",
-        mutable=True,
-        default=1,
-        min=1,
-        max=4,
-        help="""
-Number of tenants that one plan may move. More than one fills the fabric a little better and costs
-more moves.
-""",
-    ),
     cfg.FloatOpt(
         "make_room_max_cost",
         mutable=True,
         min=0,
         help="""
 Highest move_cost of a tenant that moves for the queue. Without it the cost is not limited.
-""",
-    ),
-    cfg.FloatOpt(
-        "make_room_gain",
-        mutable=True,
-        default=300.0,
-        min=0,
-        help="""
-Number of seconds by which the first request has to start earlier than without moves. Where its
-start is not known, because allocations have no duration, the gain counts as large enough.
 """,
     ),
     cfg.FloatOpt(
@@ -142,3 +97,48 @@ room is not held.
 """,
     ),
 ]
+
+
+GAIN = 300.0
+"""Seconds by which the first request has to start earlier, or nobody moves for it: a move takes
+minutes itself. Where the start is not known, because allocations have no duration, it counts as
+late enough."""
+
+MOVES = 1
+"""Tenants that one plan moves. More fill the fabric a little better, and each of them is moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """How [queue] has queued requests start."""
+
+    discipline: Discipline
+    room: RoomRules
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        """Raises: InvalidInput."""
+        options = conf.queue
+        room = RoomRules(
+            RoomMode(options.make_room),
+            Permission(MOVES, options.make_room_max_cost),
+            GAIN,
+            options.make_room_interval,
+            _window(options.make_room_window),
+            options.make_room_hosts,
+        )
+        return cls(Discipline(options.discipline, options.window), room)
+
+
+def _window(text: str) -> tuple[time, time] | None:
+    """The time of day that make_room_window gives. Raises: InvalidInput."""
+    if not text:
+        return None
+    try:
+        first, last = map(time.fromisoformat, text.split("-"))
+    except ValueError:
+        first = last = time()
+    if first == last:
+        fix = "give HH:MM-HH:MM in UTC, such as 22:00-04:00"
+        raise InvalidInput("[queue] make_room_window", text, fix)
+    return first, last

@@ -10,15 +10,6 @@ GROUP = "retention"
 
 OPTIONS: list[Any] = [
     cfg.IntOpt(
-        "events",
-        default=1000,
-        min=100,
-        help="""
-Number of events that the history of an allocation keeps. Its oldest events are deleted, a hundred
-at a time; the numbers of the others stay.
-""",
-    ),
-    cfg.IntOpt(
         "released_days",
         mutable=True,
         default=365,

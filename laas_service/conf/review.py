@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Review of configuration files: unknown, deprecated and invalid options."""
+"""Review of configuration files: unknown, gone, deprecated and invalid options."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ from keystoneauth1 import exceptions, loading
 from oslo_config import cfg
 
 from laas_service import conf as options
+from laas_service.conf.gone import GONE, files, sections
 
 LIBRARIES = (
     "keystonemiddleware.auth_token",
@@ -39,7 +40,7 @@ class _Known:
 
 
 def remarks(conf: cfg.ConfigOpts, switches: Iterable[Any] = ()) -> list[str]:
-    """A sentence for each option in the files of ``conf`` that is unknown or deprecated.
+    """A sentence for each option in the files of ``conf`` that is unknown, gone or deprecated.
 
     ``switches`` are options of commands, which [DEFAULT] may contain too.
 
@@ -49,8 +50,8 @@ def remarks(conf: cfg.ConfigOpts, switches: Iterable[Any] = ()) -> list[str]:
     known = _known(conf, switches)
     return [
         text
-        for path in _files(conf)
-        for group, names in _read(path).items()
+        for path in files(conf)
+        for group, names in sections(path).items()
         for name in names
         if (text := _remark(known, path, group, name.replace("-", "_")))
     ]
@@ -71,6 +72,8 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[str]:
 
 
 def _remark(known: dict[str, _Known], path: Path, group: str, name: str) -> str | None:
+    if successor := GONE.get((group, name)):
+        return f"{path}: [{group}] {name} has gone: {successor}"
     names = known.get(group)
     if names is None:
         return f"{path}: [{group}] {name} has no effect: there is no such section"
@@ -82,20 +85,6 @@ def _remark(known: dict[str, _Known], path: Path, group: str, name: str) -> str 
     if successor := names.former.get(name):
         return f"{path}: [{group}] {name} is deprecated, use {successor}"
     return f"{path}: [{group}] {name} has no effect: there is no such option"
-
-
-def _files(conf: cfg.ConfigOpts) -> Iterator[Path]:
-    """The configuration files, in the order in which they are read."""
-    for name in conf.config_file or ():
-        yield Path(name).expanduser()
-    for directory in conf.config_dir or ():
-        yield from sorted(Path(directory).expanduser().glob("*.conf"))
-
-
-def _read(path: Path) -> dict[str, dict[str, Any]]:
-    sections: dict[str, dict[str, Any]] = {}
-    cfg.ConfigParser(str(path), sections).parse()
-    return sections
 
 
 def _known(conf: cfg.ConfigOpts, switches: Iterable[Any]) -> dict[str, _Known]:
@@ -120,10 +109,10 @@ def _listed() -> Iterator[tuple[str, Iterable[Any]]]:
 
 def _logins(conf: cfg.ConfigOpts) -> Iterator[tuple[str, Iterable[Any]]]:
     """The login options of each group's ``auth_type``; none if keystoneauth does not know it."""
-    for path in _files(conf):
-        sections = _read(path)
+    for path in files(conf):
+        found = sections(path)
         for group in LOGINS:
-            for kind in sections.get(group, {}).get("auth_type", ()):
+            for kind in found.get(group, {}).get("auth_type", ()):
                 try:
                     yield group, loading.get_auth_plugin_conf_options(kind)
                 except exceptions.NoMatchingPlugin:

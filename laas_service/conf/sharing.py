@@ -2,9 +2,14 @@
 
 """[sharing]: hosts that the servers of several allocations share (class ``shared``)."""
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
 
 from oslo_config import cfg
+
+from laas_service.conf.compute import UNSHARED
+from laas_service.domain.errors import InvalidInput
 
 GROUP = "sharing"
 OPTIONS: list[Any] = [
@@ -55,20 +60,40 @@ administrators may make QoS policies. Neutron limits ports of Ethernet; drivers 
 virtual functions have no limit of rate. Needs [compute] kind = nova, which tells the servers.
 """,
     ),
-    cfg.FloatOpt(
-        "interval",
-        default=10.0,
-        min=1.0,
-        help="""
-Seconds between two looks at the ports of servers of class shared.
-
-A port of a new server is not limited until the next look. A look takes one request to placement for
-each shared host, and two to Neutron for each allocation and 50 servers.
-""",
-    ),
-    cfg.StrOpt(
-        "directory",
-        default="$state_dir/limits",
-        help="Directory of the commands that enforcement = directory writes.",
-    ),
 ]
+
+
+NOT_TOGETHER = (
+    "those who share hosts would reach each other, as the keys of a port are those of all servers "
+    "behind it; [sharing] access = together accepts that"
+)
+"""Why hosts are not shared unless an operator says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingOptions:
+    """How [sharing] has hosts shared."""
+
+    unshared: str
+    """Why hosts are not shared; empty if they are."""
+    level: int
+    """The service level of shared hosts; 0 if it is that of all others."""
+    enforcement: str
+    """``none``, ``neutron`` or ``directory``."""
+    directory: Path
+    """Of the commands that ``directory`` writes."""
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        """Raises: InvalidInput."""
+        options, kind = conf.sharing, conf.compute.kind
+        if options.enforcement == "neutron" and kind != "nova":
+            fix = "only [compute] kind = nova tells the servers whose ports are to be limited"
+            raise InvalidInput("[sharing] enforcement", options.enforcement, fix)
+        together = options.access == "together"
+        return cls(
+            unshared=UNSHARED.get(kind, "" if together else NOT_TOGETHER),
+            level=options.service_level if together else 0,
+            enforcement=options.enforcement,
+            directory=Path(conf.state_dir) / "limits",
+        )

@@ -2,9 +2,13 @@
 
 """[ufm]: the UFM whose partitions the service makes, with [opensm] reached_by = ufm."""
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
 
 from oslo_config import cfg
+
+from laas_service.domain.errors import InvalidInput
 
 GROUP = "ufm"
 
@@ -55,14 +59,6 @@ the system. UFM's certificate is always verified: give its own certificate here 
 """,
     ),
     cfg.FloatOpt(
-        "timeout",
-        default=10.0,
-        min=0.1,
-        help="""
-Seconds to wait for an answer. Raise it if UFM needs longer to list the partitions of the fabric.
-""",
-    ),
-    cfg.FloatOpt(
         "job_timeout",
         default=60.0,
         min=0.1,
@@ -108,3 +104,33 @@ right to do so.
 """,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class UfmOptions:
+    """The options of [ufm] by their names; all times are seconds."""
+
+    url: str
+    fabric: str | None
+    token_file: Path | None
+    cert_file: Path | None
+    key_file: Path | None
+    ca_file: Path | None
+    job_timeout: float
+    ports_interval: float
+    agent: bool
+    mark_unhealthy: bool
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        options = conf.ufm
+        values = {option.dest: options[option.dest] for option in OPTIONS}
+        files = {n: Path(v) if v else None for n, v in values.items() if n.endswith("_file")}
+        return cls(**{**values, **files, "url": options.url or ""})
+
+    @property
+    def managed(self) -> str:
+        """The fabric that UFM manages. Raises: InvalidInput: none is named."""
+        if not self.fabric:
+            raise InvalidInput("[ufm] fabric", self.fabric, "name the fabric that UFM manages")
+        return self.fabric

@@ -2,7 +2,8 @@
 
 """[worker]: intervals, leases, retries and repair of the worker."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from oslo_config import cfg
 
@@ -123,20 +124,6 @@ Longest pause in seconds between two attempts of a step. It bounds how late a re
 notices that the last server is gone, or an allocation that Nova is reachable again.
 """,
     ),
-    cfg.IntOpt(
-        "park_after",
-        mutable=True,
-        default=5,
-        min=1,
-        help="""
-Number of attempts of a step that fails unexpectedly, before its allocation is put into state
-error with the reason.
-
-The allocation keeps its hosts and links, and other allocations go on. laas allocation retry
-continues at the failed step. After expected failures (Nova does not answer, servers still run)
-a step is retried without limit.
-""",
-    ),
     cfg.FloatOpt(
         "move_window",
         mutable=True,
@@ -163,3 +150,24 @@ Raise it above the longest sweep of a large fabric, because each reload starts a
 """,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The options of [worker] by their names; all times are seconds."""
+
+    poll_interval: float
+    reconcile_interval: float
+    drift_interval: float
+    lease_seconds: float
+    step_timeout: float
+    repair: bool
+    repair_links: bool
+    retry_first: float
+    retry_last: float
+    move_window: float
+    apply_timeout: float
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        return cls(**{option.dest: conf.worker[option.dest] for option in OPTIONS})

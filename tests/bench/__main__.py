@@ -12,6 +12,7 @@ from tests.bench import (
     policies,
     posting,
     rendering,
+    roads,
     sharing,
     streams,
 )
@@ -24,6 +25,7 @@ for part in (
     rendering,
     looks,
     posting,
+    roads,
     sharing,
     load,
     importing,

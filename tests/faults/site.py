@@ -43,19 +43,25 @@ state_dir = {state}
 [database]
 connection = sqlite:///{state}/laas.sqlite
 [opensm]
-pid_file = {here}/opensm.pid
-dump_command = {tool},dump_lfts,-n
-blocks_command = {tool},{reader}
-links_command = {tool},iblinkinfo,-l,-o,16,-t,200
-log_file = {here}/osm.log
-cache_directory = {here}
-timeout = 600
-patience = 300
+{opensm}
 [worker]
 {worker}
 [faults]
 {faults}
 """
+
+REACHED = """\
+pid_file = {here}/opensm.pid
+dump_command = {tool},dump_lfts,-n
+tools = {tools}
+log_file = {here}/osm.log
+cache_directory = {here}
+timeout = 600
+patience = 300"""
+"""The options by which the worker reaches OpenSM and the switches."""
+
+FOUND = "directory = {state}/opensm"
+"""The one option of a worker that finds them in its PATH and among the processes."""
 
 Settings = Mapping[str, object]
 
@@ -64,7 +70,8 @@ class Site:
     """A fabric with tenants, all active when the block is entered.
 
     ``faults`` and ``worker`` are options of these sections; all others have their defaults.
-    ``sweep`` is OpenSM's own interval in seconds (its default is 10).
+    ``sweep`` is OpenSM's own interval in seconds (its default is 10). ``opensm`` are options that
+    say how the worker reaches it: ``REACHED`` or ``FOUND``.
     """
 
     def __init__(
@@ -75,9 +82,10 @@ class Site:
         worker: Settings | None = None,
         sweep: int = 10,
         patience: float = 300,
+        opensm: str = REACHED,
     ) -> None:
         self.fabric, self.topology, self.inventory = fabric, fabric.topology, fabric.inventory
-        self.patience = patience
+        self.patience, self._opensm = patience, opensm
         self._faults, self._worker_options, self._sweep = faults, worker or {}, sweep
         self.wiring = Wiring(self.inventory)
         self.judge = Judge(self.topology, self.inventory)
@@ -138,7 +146,9 @@ class Site:
         variables = [f"{key}={environment[key]}" for key in ("IBSIM_SOCKNAME", "LD_PRELOAD")]
         tool = ("env", "-C", str(here), *variables, f"SIM_HOST={self.sim.host}")
         self.dump = (*tool, "dump_lfts", "-n")
-        python = (f"PYTHONPATH={Path(__file__).parents[2]}", sys.executable, "-m")
+        self.tools = self.sim.tools(here / "tools")
+        if self._opensm == REACHED:
+            (self.tools / "perfquery").unlink()  # whose runs would not let the worker rest
 
         def lines(values: Settings) -> str:
             return "\n".join(f"{key} = {value}" for key, value in values.items())
@@ -146,9 +156,9 @@ class Site:
         self.config.write_text(
             CONFIGURATION.format(
                 state=self.state,
-                here=here,
-                tool=",".join(tool),
-                reader=",".join((*python, "opensm_writer.table_reader")),
+                opensm=self._opensm.format(
+                    state=self.state, here=here, tool=",".join(tool), tools=self.tools
+                ),
                 worker=lines(self._worker_options),
                 faults=lines(self._faults),
             )
@@ -163,7 +173,7 @@ class Site:
                     *("--config-file", str(self.config)),
                 ],
                 cwd=Path(__file__).parents[2],
-                env=os.environ,
+                env=os.environ | {"PATH": f"{self.tools}:{os.environ['PATH']}"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

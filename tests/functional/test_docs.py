@@ -24,6 +24,7 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.generator import inventory
 from tests.functional.api.conftest import TOPOLOGY
+from tests.recabling import apart
 from tests.servers.process import Port, Process
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +115,7 @@ def test_examples_run_and_print_what_they_say(page, site, tmp_path):
 def another(directory):
     """A second fabric for the service."""
     engine = connect(f"sqlite:///{directory}/state/laas.sqlite")
-    SqlStore(engine).fabrics.add("another", TOPOLOGY, inventory(TOPOLOGY))
+    SqlStore(engine).fabrics.add("another", TOPOLOGY, apart(inventory(TOPOLOGY), 1))
     engine.dispose()
 
 

@@ -15,6 +15,7 @@ import threading
 import zipfile
 
 import pytest
+import sqlalchemy as sa
 
 from laas_service.adapters.fabric_import import decoding, ibnetdiscover
 from laas_service.adapters.fabric_import.fabric_file import read_fabric
@@ -23,7 +24,9 @@ from laas_service.domain.errors import ManagedElsewhere
 from tests.cablings import NO_TREES
 from tests.functional.test_manage import Tool, elsewhere
 from tests.ibsim import Simulator
+from tests.machines import Plugged
 from tests.marks import needs_ibsim
+from tests.recabling import apart
 from tests.waiting import eventually
 
 DUMP = ibnetdiscover.render(read_fabric("2;2,2;1,2").inventory)
@@ -214,6 +217,24 @@ def test_a_refused_fabric_is_counted_as_far_as_it_was_recognised(run):
     assert (answer["accepted"], taken["accepted"]) == ([], ["no-fat-tree"])
 
 
+def test_a_fabric_without_hosts_for_tenants_is_told_with_what_is_kept_out(run):
+    nameless = re.sub("node[0-9] mlx5_0", "localhost mlx5_0", DUMP)
+    answer = told(run, nameless.encode())
+    assert answer["refused"]["code"] == "no_host"
+    assert (answer["hosts_named"], answer["hosts_for_tenants"], answer["cables"]) == (0, 0, 4)
+    (kept,) = answer["kept_out"]
+    assert (kept["kind"], kept["count"], len(kept["guids"])) == ("nameless", 4, 4)
+    answer = told(run, TEXT, "--exclude", "node*")
+    assert answer["refused"]["code"] == "no_host"
+    assert [(kept["kind"], kept["names"]) for kept in answer["kept_out"]] == [
+        ("excluded", ["node0", "node1", "node2", "node3"])
+    ]
+    routers = re.sub("node[0-9] mlx5_0", "Mellanox Technologies Aggregation Node", DUMP)
+    answer = told(run, routers.encode())
+    assert answer["refused"]["code"] == "no_host"
+    assert [(kept["kind"], kept["count"]) for kept in answer["kept_out"]] == [("aggregation", 4)]
+
+
 def test_no_switch_or_port_is_in_two_fabrics(run):
     told(run, TEXT, "--id", "one", rc=0)
     answer = told(run, TEXT, "--id", "two")
@@ -230,9 +251,81 @@ def test_no_switch_or_port_is_in_two_fabrics(run):
     assert "4 hosts have the names of hosts of fabric one" in said
     assert "no findings" in run("db", "check")
     one = run.store().fabrics.get("one")
-    run.store().fabrics.add("three", one.topology, one.inventory)  # as an earlier release did
+    run.store().fabrics.add("three", one.topology, apart(one.inventory, 1))
+    with run.store()._engine.begin() as connection:  # as an earlier release did
+        same = sa.text("select inventory from fabric where id = 'one'")
+        taken = sa.text("update fabric set inventory = :same where id = 'three'")
+        connection.execute(taken, {"same": connection.scalar(same)})
     found = run("db", "check", rc=1)
     assert "fabrics one and three both have 4 of the same switches and 4 of the same" in found
+
+
+def test_a_dry_run_looks_for_other_fabrics_too(run):
+    assert "no findings" in run("db", "check")
+    told(run, TEXT, "--id", "one", rc=0)
+    answer = told(run, TEXT, "--id", "two", "--dry-run")
+    assert answer["refused"]["code"] == "managed_elsewhere"
+    assert "fabric one has 4 of the same switches" in answer["refused"]["detail"]
+    assert "4 of the same ports" in run("fabric", "import", run.path / "dump", "--dry-run", rc=1)
+    assert told(run, TEXT, "--id", "one", "--dry-run", rc=0)["importable"]
+    (run.path / "dump").write_text(elsewhere(DUMP))
+    said = " ".join(run("fabric", "import", run.path / "dump", "--dry-run").split())
+    assert "4 hosts have the names of hosts of fabric one" in said
+    assert [fabric.id for fabric in run.store().fabrics.all()] == ["one"]
+
+
+def test_a_dry_run_needs_no_database_and_makes_none(tmp_path, capsys):
+    run = Tool(tmp_path, capsys)
+    before = set(tmp_path.rglob("*"))
+    (tmp_path / "dump").write_text(DUMP)
+    said = run("fabric", "import", tmp_path / "dump", "--dry-run")
+    assert "4 hosts for tenants" in said
+    assert "not compared" not in said
+    assert set(tmp_path.rglob("*")) == before | {tmp_path / "dump"}
+    (tmp_path / "laas.conf").write_text("[database]\nconnection = postgresql://127.0.0.1:1/none\n")
+    said = run("fabric", "import", tmp_path / "dump", "--dry-run")
+    assert "not compared with the managed fabrics: " in said
+
+
+def fabric_of_dual_ports(number, first, step):
+    """A fabric of two machines, and of the ports ``number`` of two that another one has, too.
+
+    The GUIDs of ports are ``first`` and so on above that of their node, ``step`` apart.
+    """
+    made = Plugged()
+    for n in range(2):
+        made.add(f"own{number}{n} mlx4_0", n)
+    for node in made.nodes:
+        node.guid ^= number << 56
+    text = made.dump().replace("fc6a1c03", f"fc6a1c{number:02x}")
+    for n in range(2):
+        guid, at = 0x2C9030000A000 + 16 * n, f"S-fc6a1c{number:02x}{0x40 * (n + 1):08x}"
+        port = guid + first + step * (number - 1)
+        name = f"both{number}{n} mlx4_0"
+        line = f'[9]\t"H-{guid:016x}"[{number}]({port:x}) \t\t# "{name}" lid 9 4xNDR'
+        lines = text.split("\n")
+        place = next(i for i, each in enumerate(lines) if each.startswith(f'Switch\t65 "{at}"'))
+        lines.insert(place + 1, line)
+        text = "\n".join(lines) + (
+            f'\ncaguid=0x{guid:x}\nCa\t2 "H-{guid:016x}"\t\t# "{name}"\n'
+            f'[{number}]({port:x}) \t"{at}"[9]\t\t# lid 9 lmc 0 "sw{n}" lid 1 4xNDR\n'
+        )
+    return text
+
+
+@pytest.mark.parametrize(("first", "step"), [(1, 1), (0, 1), (0, 8)])
+def test_an_adapter_with_a_port_in_two_fabrics_is_told(run, first, step):
+    """The machine may be called otherwise in each: only the GUID of the node shows it."""
+    for number in (1, 2):
+        text = fabric_of_dual_ports(number, first, step)
+        (run.path / "dump").write_text(text)
+        words = ("fabric", "import", run.path / "dump", "--id", f"f{number}")
+        dry, said = (" ".join(run(*words, *more).split()) for more in (["--dry-run"], []))
+        assert ("2 adapters" in said) == (number == 2)
+        assert dry.count("adapters") == said.count("adapters")
+    assert "2 adapters have a port here and another one in fabric f1" in said
+    assert "0x0002c9030000a000, 0x0002c9030000a010" in said
+    assert "no findings" in run("db", "check")
 
 
 def test_of_two_imports_at_once_one_is_refused(run):
@@ -240,7 +333,7 @@ def test_of_two_imports_at_once_one_is_refused(run):
 
     def add(id):
         try:
-            run.store().fabrics.add(id, fabric.topology, fabric.inventory, apart=True)
+            run.store().fabrics.add(id, fabric.topology, fabric.inventory)
             ended.append(id)
         except ManagedElsewhere as error:
             ended.append(str(error))

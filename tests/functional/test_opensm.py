@@ -47,6 +47,7 @@ from opensm_writer import parse, publish, render
 from opensm_writer.desired import Step, subnet_configuration
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
+from opensm_writer.render import Settings
 from tests.convergers import Convergers
 from tests.fakes import FakeCompute
 from tests.ibsim import Simulator
@@ -684,7 +685,7 @@ def test_shared_hosts_have_a_virtual_lane_of_their_own():
     )
     with site(made.topology, made.inventory, top_guid(made.inventory)) as here:
         files = here.sim.directory / "files"
-        here.manager = LocalSubnetManager(files, here.opensm, level=3, patience=300)
+        here.manager = LocalSubnetManager(Settings(str(files), level=3), here.opensm, patience=300)
         here.boot([owned, shared])
         assert levels(here, owned) == {0}
         assert levels(here, shared) == {3}

@@ -87,9 +87,7 @@ pid_file = {machine}/opensm.pid
 log_file = {subnet}/osm.log
 cache_directory = {subnet}
 dump_command = {dump}
-links_command = {links}
-counters_command = {counters}
-keys_command = {keys}
+tools = {tools}
 [worker]
 apply_timeout = 120
 """
@@ -111,10 +109,7 @@ class Machine:
         names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
         client = [f"{name}={environment[name]}" for name in names]
         tool = ["env", f"--chdir={sim.directory}", *client]
-        self.dump, self.links = [*tool, "dump_lfts", "-n"], [*tool, "iblinkinfo", "-l"]
-        self.perfquery = [*tool, "perfquery"]
-        python = [f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1", sys.executable, "-m"]
-        self.keys = [*tool, *python, "opensm_writer.key_reader"]
+        self.dump = [*tool, "dump_lfts", "-n"]
 
     def configure(self, site: Path) -> Path:
         """Write the configuration of the API that serves this machine's agent; return its path."""
@@ -204,10 +199,12 @@ class Site:
         machine: int = 0,
         *,
         counters: bool = False,
-        keys: bool = False,
         poll: float = 0.3,
     ) -> Process:
         there = self.machines[machine]
+        tools = self.sim.tools(there.directory / f"tools-{name}", host=there.node)
+        if not counters:
+            (tools / "perfquery").unlink()
         config = there.directory / f"{name}.conf"
         config.write_text(
             AGENT.format(
@@ -216,9 +213,7 @@ class Site:
                 name=name,
                 subnet=there.subnet,
                 dump=",".join(there.dump),
-                links=",".join(there.links),
-                counters=",".join(there.perfquery) if counters else "",
-                keys=",".join(there.keys) if keys else "",
+                tools=tools,
                 poll=poll,
             )
         )
@@ -516,7 +511,7 @@ if os.environ.get("LAAS_KEYS") == "full":
         when the drift is in force, or when an operator has restarted OpenSM.
         """
         site.serve()
-        agent = site.agent("a", keys=True, poll=2)
+        agent = site.agent("a", poll=2)
         site.becomes("dead")
         site.start_opensm()
         ids = [site.ask("blue", 5), site.ask("red", 3)]

@@ -26,6 +26,7 @@ from laas_service.messages import Applied, Condition, ConfirmedBy
 from laas_service.wiring import Parts
 from opensm_writer.desired import partitions
 from opensm_writer.local import LocalSubnetManager
+from opensm_writer.render import Settings
 from tests.functional.api.test_confirmed_by import Site
 from tests.ufm.cabling import Fabric
 from tests.ufm.faults import Redirect
@@ -446,7 +447,9 @@ def test_what_changes_between_two_sets_of_partitions():
 
 
 def test_files_have_to_be_current_too(site, tmp_path, record):
-    files = LocalSubnetManager(tmp_path / "files", enforcement="chains", attended=True)
+    files = LocalSubnetManager(
+        Settings(str(tmp_path / "files"), enforcement="chains"), attended=True
+    )
     port = manager(site, tmp_path, record, files)
     port.publish(record.state)
     assert port.applied("tiny") == confirmed(7)

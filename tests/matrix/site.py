@@ -320,6 +320,7 @@ class Site:
             f"log_file = {here}/osm.log\n"
             f"cache_directory = {here}\n"
             f"dump_command = env,-C,{here},{settings},dump_lfts,-n\n"
+            "tools = none\n"
             "patience = 120\n"
         )
 

@@ -27,7 +27,6 @@ transport_url = {broker}
 connection = {database}
 [api]
 auth_strategy = keystone
-max_waiters = 6
 [keystone_authtoken]
 www_authenticate_uri = {keystone}
 service_token_roles_required = true
@@ -61,6 +60,7 @@ pid_file = {directory}/opensm.pid
 log_file = {subnet}/osm.log
 cache_directory = {subnet}
 dump_command = {dump}
+tools = none
 """
 """Configuration of the agent: no database, and a user with the role ``service`` alone."""
 

@@ -37,16 +37,14 @@ class Network:
         names = ("IBSIM_SOCKNAME", "LD_PRELOAD", "SIM_HOST")
         client = [f"{name}={environment[name]}" for name in names]
         tool = ["env", f"--chdir={self.simulator.directory}", *client]
-        dump, links = (
-            [*tool, "dump_lfts", "-n"],
-            [*tool, "iblinkinfo", "-l", "-o", "16", "-t", "200"],
-        )
+        dump = [*tool, "dump_lfts", "-n"]
+        tools = self.simulator.tools(self.simulator.directory / "tools")
         return (
             f"pid_file = {self.pid_file}\n"
             f"log_file = {self.log}\n"
             f"cache_directory = {self.simulator.directory}\n"
             f"dump_command = {','.join(dump)}\n"
-            f"links_command = {','.join(links)}\n"
+            f"tools = {tools}\n"
             "patience = 30\n"
         )
 

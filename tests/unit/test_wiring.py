@@ -70,7 +70,7 @@ def test_the_service_announces_repairs_as_workers_are_configured(conf, repair_li
 @pytest.mark.parametrize(
     ("set_up", "said"),
     [
-        ({}, r"\[opensm\] dump_command"),
+        ({"opensm.tools": "none"}, r"\[opensm\] tools.*set dump_command or dump_file"),
         ({"opensm.dump_file": "/dump"}, r"\[laas\] auth_type"),
         ({"opensm.dump_file": "/dump", "laas.auth_type": "pass"}, r"\[laas\]: 'login'"),
         (

@@ -5,10 +5,11 @@
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 
-from sqlalchemy import select
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.engine import translated
 from laas_service.adapters.documents import inventory_from
 from laas_service.domain.errors import ManagedElsewhere
 from laas_service.domain.inventory import Inventory
@@ -26,8 +27,25 @@ def refuse_shared(session: Session, id: str, inventory: Inventory) -> None:
     """
     session.execute(select(models.WorksWith.oldest).with_for_update()).all()
     query = select(models.Fabric.id, models.Fabric.inventory).where(models.Fabric.id != id)
-    for other, document in session.execute(query.order_by(models.Fabric.id)):
-        if said := _in_common(inventory, inventory_from(document)):
+    rows = session.execute(query.order_by(models.Fabric.id))
+    refuse(inventory, ((other, inventory_from(document)) for other, document in rows))
+
+
+def managed(engine: Engine) -> dict[str, Inventory]:
+    """The inventories of all fabrics by id. Raises: Unavailable."""
+    with translated(), engine.connect() as connection:
+        rows = connection.execute(select(models.Fabric.id, models.Fabric.inventory)).all()
+    return {id: inventory_from(document) for id, document in sorted(rows)}
+
+
+def refuse(inventory: Inventory, others: Iterable[tuple[str, Inventory]]) -> None:
+    """Raise if one of the other fabrics, which are given with their ids, has a part of this one.
+
+    Raises:
+        ManagedElsewhere: names the fabric and the first GUIDs.
+    """
+    for other, its in others:
+        if said := _in_common(inventory, its):
             raise ManagedElsewhere(
                 f"fabric {other} has {said} already; take the changes in with laas-manage fabric "
                 f"reimport FILE --fabric {other}, or delete {other} first (laas fabric delete)"

@@ -127,6 +127,16 @@ def connect(url: str, **options: Any) -> Engine:
     return engine
 
 
+def absent(url: str) -> bool:
+    """Whether the database is a file that does not exist yet; ``connect`` and a use make it.
+
+    Raises: InvalidInput.
+    """
+    database = database_url.parsed(url)
+    file = database.database if database.get_backend_name() == "sqlite" else None
+    return bool(file) and not Path(str(file)).exists()
+
+
 def _server(url: URL, options: Mapping[str, Any]) -> Engine:
     """An engine for a server. Raises: as ``connect``, without the URL's secrets."""
     if sessions.are_shared(url):

@@ -54,18 +54,15 @@ class Fabrics(DesiredState, Forward, Reimports):
         self.settle(fabric_id)
         return cached.ledger, cached.generation
 
-    def add(
-        self, id: str, topology: Topology, inventory: Inventory, *, apart: bool = False
-    ) -> FabricRecord:
-        """``apart`` refuses a fabric if another one has one of its switches or ports."""
+    def add(self, id: str, topology: Topology, inventory: Inventory) -> FabricRecord:
+        """Raises: ManagedElsewhere: another fabric has one of its switches or ports."""
         if not FABRIC_ID.fullmatch(id):
             fix = "give an id of 1 to 64 of A-Z a-z 0-9 . _ -, not . or - in front"
             raise InvalidInput("fabric", id, fix)
-        stamp = new_stamp()
+        stamp, now = new_stamp(), self.transactions.now()
         try:
             with self.transactions.writing("add fabric") as session:
-                if apart:
-                    refuse_shared(session, id, inventory)
+                refuse_shared(session, id, inventory)
                 session.add(
                     models.Fabric(
                         id=id,
@@ -75,7 +72,7 @@ class Fabrics(DesiredState, Forward, Reimports):
                         routes_stamp=stored(1, stamp),
                         topology=topology_document(topology),
                         inventory=inventory_document(inventory),
-                        created_at=self.transactions.now(),
+                        created_at=now,
                     )
                 )
                 session.flush()
@@ -83,7 +80,7 @@ class Fabrics(DesiredState, Forward, Reimports):
         except DBDuplicateEntry as error:
             fix = "take another id, or laas-manage fabric reimport, which takes in what changed"
             raise Conflict(f"there is a fabric {id!r} already; {fix}") from error
-        return self.get(id)
+        return FabricRecord(id, topology, inventory, 1, now, stamp=stamp, routes_stamp=stamp)
 
     def delete(self, id: str) -> FabricRecord:
         allocation = models.Allocation

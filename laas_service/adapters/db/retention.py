@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, aliased
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import rows_changed
 from laas_service.adapters.db.transactions import Transactions
-from laas_service.app.lifecycle import State
+from laas_service.app.lifecycle import OVER
 from laas_service.app.ports.allocations import Archive
 from laas_service.domain.errors import InvalidInput
 
@@ -48,7 +48,7 @@ def _over(session: Session, before: datetime, limit: int) -> list[str]:
     query = (
         select(table.id)
         .where(
-            table.state == State.RELEASED.value,
+            table.state.in_(state.value for state in OVER),
             table.updated_at <= before,
             ~exists().where(child.parent == table.id),
         )

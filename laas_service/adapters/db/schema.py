@@ -12,10 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, delete, func, insert, inspect, select
 
 from laas_service.adapters.db import models
@@ -41,18 +37,24 @@ PATIENCE = 600
 @functools.cache
 def head() -> str:
     """The revision that this release needs."""
+    from alembic.script import ScriptDirectory  # takes long; most commands never ask
+
     return ScriptDirectory(str(_MIGRATIONS)).get_current_head() or ""
 
 
 @functools.cache
 def revisions() -> frozenset[str]:
     """All revisions that this release can upgrade."""
+    from alembic.script import ScriptDirectory
+
     scripts = ScriptDirectory(str(_MIGRATIONS)).walk_revisions()
     return frozenset(script.revision for script in scripts)
 
 
 def current(connection: Connection) -> str | None:
     """The revision of the database; None before the first upgrade."""
+    from alembic.runtime.migration import MigrationContext
+
     return MigrationContext.configure(connection).get_current_revision()
 
 
@@ -88,6 +90,9 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
         Unavailable: the database does not answer, another process takes too long, or this release
             is too old for the tables.
     """
+    from alembic import command
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     with (

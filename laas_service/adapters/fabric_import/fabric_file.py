@@ -28,7 +28,7 @@ from laas_service.adapters.fabric_import.recovery import (
 )
 from laas_service.adapters.fabric_import.recovery.patterns import refuse_unmatched
 from laas_service.adapters.fabric_import.recovery.report import KeptOut, Reason
-from laas_service.adapters.fabric_import.refusal import NoFatTree, Refusal
+from laas_service.adapters.fabric_import.refusal import Refusal, RefusedCabling
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, Inventory
@@ -60,7 +60,7 @@ def refused_document(
 ) -> dict[str, Any]:
     """What programs read if a fabric is not imported; the keys of ``FabricFile.document``.
 
-    ``recognised`` is that document, if the import came so far.
+    ``recognised`` has those keys that are known.
     """
     nothing = {
         "hosts_named": 0,
@@ -70,7 +70,8 @@ def refused_document(
         "kept_out": [],
     }
     return {
-        **(recognised or nothing),
+        **nothing,
+        **(recognised or {}),
         "importable": False,
         "refused": {"code": refusal.value, "detail": detail},
         "accepted": [],
@@ -106,6 +107,9 @@ class FabricFile:
 
     selection: Selection = NO_SELECTION
     """The hosts that an operator named."""
+
+    other_ports: Mapping[int, int] = field(default_factory=dict)
+    """GUIDs of further ports of adapters with several ports, and of their nodes; of dumps only."""
 
     accepted: tuple[str, ...] = ()
     """Why the cabling is no fat-tree, if it was accepted nevertheless."""
@@ -165,14 +169,7 @@ class FabricFile:
             "cables": len(inventory.cables),
             "slow_cables": sum(each.kind == "slow cable" for each in irregularities),
             "kept_out": [
-                {
-                    "kind": kept.kind.value,
-                    "reason": kept.reason,
-                    "count": kept.count,
-                    "guids": [f"{guid:#018x}" for guid in kept.guids],
-                    "names": list(kept.names),
-                }
-                for kept in (report.kept_out if report else self._withheld())
+                kept.document() for kept in (report.kept_out if report else self._withheld())
             ],
             "accepted": ["no-fat-tree"] if self.accepted else [],
         }
@@ -253,6 +250,7 @@ def parse_fabric(
         lambda: imported.inventory,
         report,
         selection=selection or NO_SELECTION,
+        other_ports=imported.other_ports,
     )
     return _fat_tree_or_accepted(fabric, source, judged, accept_no_fat_tree)
 
@@ -288,15 +286,16 @@ def _unmanaged(inventory: Inventory, judged: Judgement) -> Iterator[Irregularity
 def _fat_tree_or_accepted(
     fabric: FabricFile, source: str, judged: Judgement, accept: bool
 ) -> FabricFile:
-    """The fabric, with what was accepted. Raises: NoFatTree: it is none, and not accepted."""
+    """The fabric, with what was accepted. Raises: RefusedCabling: no fat-tree, and not accepted."""
     found = judged.breaches
     if found and not accept:
         fixes = dict.fromkeys(breach.fix for breach in found)
-        raise NoFatTree(
+        raise RefusedCabling(
             source,
             "the cabling is no fat-tree of two or three levels: "
             + ". ".join([*map(str, found), *fixes])
             + "; --accept no-fat-tree takes the cabling as it is",
+            Refusal.NO_FAT_TREE,
             fabric.document(),
         )
     return replace(fabric, accepted=tuple(map(str, found)))

@@ -14,7 +14,7 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from laas_service.domain.errors import InvalidFile
@@ -90,6 +90,16 @@ class Cabling:
     skipped: tuple[tuple[int, str], ...] = ()
     """Number and text of the lines that do not belong to a dump."""
 
+    split: Mapping[int, int] = field(default_factory=dict)
+    """By GUID of a switch with cables at higher ports, the number of ports that its line gives.
+
+    The line may count cages with two ports each, or ports before they were split in two. The node
+    has as many ports as are needed.
+    """
+
+    beyond: tuple[Wire, ...] = ()
+    """Cables at ports that no split explains; ``wires`` lacks them."""
+
 
 _GUID_LINE = re.compile(r"(?:vendid|devid|(sysimgguid)|switchguid|caguid|rtguid)=", re.I)
 _GUID_VALUE = re.compile(r"[^=]*=\s*(?:0x)?([0-9a-f]{1,16})\b", re.I)
@@ -132,6 +142,8 @@ class _Reader:
     ports: dict[tuple[int, int], _Line] = field(default_factory=dict)
     skipped: list[tuple[int, str]] = field(default_factory=list)
     lmc: dict[int, int] = field(default_factory=dict)
+    above: dict[int, int] = field(default_factory=dict)
+    """The highest port of switches with ports above the number that their lines give."""
     current: Node | None = None
     system_image: int = 0
 
@@ -181,7 +193,9 @@ class _Reader:
         near, own, letter, far_id, far, far_own, speed = match.groups()
         port, kind = int(near), _KIND_OF[letter]
         if not 1 <= port <= node.ports:
-            raise self.refuse(number, f"port {port} of a node with {node.ports} ports")
+            if node.kind is not Kind.SWITCH or not 1 <= port <= MAX_PORTS:
+                raise self.refuse(number, f"port {port} of a node with {node.ports} ports")
+            self.above[node.guid] = max(port, self.above.get(node.guid, 0))
         place = node.guid, port
         if place in self.ports:
             first = self.ports[place].line
@@ -276,7 +290,35 @@ def parse(text: str, source: str = "fabric") -> Cabling:
             if end.port_guid and end_of.setdefault(end.port_guid, end) != end:
                 line_number = reader.ports[end.guid, end.port].line
                 raise reader.refuse(line_number, f"port GUID {end.port_guid:x} occurs twice")
-    return Cabling(source, reader.nodes, wires, reader.lmc, tuple(reader.skipped))
+    cabling = Cabling(source, reader.nodes, wires, reader.lmc, tuple(reader.skipped))
+    return _with_split_ports(cabling, reader.above) if reader.above else cabling
+
+
+def _with_split_ports(cabling: Cabling, highest: Mapping[int, int]) -> Cabling:
+    """Count the ports that cables show, and set cables apart that are at impossible ones.
+
+    ``highest`` are the highest ports of switches. A split makes two of each port, and a switch has
+    one more, for its aggregation node.
+    """
+    nodes = cabling.nodes
+    most = {guid: min(2 * nodes[guid].ports + 1, MAX_PORTS) for guid in highest}
+    kept: list[Wire] = []
+    beyond: list[Wire] = []
+    for wire in cabling.wires:
+        ends = (wire.a, wire.b)
+        possible = all(end.port <= most.get(end.guid, MAX_PORTS) for end in ends)
+        (kept if possible else beyond).append(wire)
+    ports = dict(highest)
+    if beyond:
+        used = [end for wire in kept for end in (wire.a, wire.b) if end.guid in highest]
+        ports = {end.guid: 0 for end in used}
+        for end in used:
+            ports[end.guid] = max(ports[end.guid], end.port)
+    split = {guid: nodes[guid].ports for guid in ports if ports[guid] > nodes[guid].ports}
+    counted = {guid: replace(nodes[guid], ports=ports[guid]) for guid in split}
+    return replace(
+        cabling, nodes=nodes | counted, wires=tuple(kept), split=split, beyond=tuple(beyond)
+    )
 
 
 # -- writing ------------------------------------------------------------------

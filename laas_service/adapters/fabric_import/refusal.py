@@ -42,12 +42,14 @@ class PatternMatchesNothing(InvalidInput):
     code = Refusal.PATTERN_MATCHES_NOTHING.value
 
 
-class NoFatTree(InvalidFile):
-    """A cabling is no fat-tree; says why, and what was recognised (``FabricFile.document``)."""
+class RefusedCabling(InvalidFile):
+    """A cabling is refused. ``recognised`` has the known keys of ``FabricFile.document``."""
 
-    def __init__(self, source: str, why: str, recognised: Mapping[str, Any]) -> None:
+    def __init__(
+        self, source: str, why: str, refusal: Refusal, recognised: Mapping[str, Any]
+    ) -> None:
         self.recognised = recognised
-        super().__init__(source, 1, why, Refusal.NO_FAT_TREE)
+        super().__init__(source, 1, why, refusal)
 
 
 def refusal_of(error: LaasError) -> Refusal | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
 
-from laas_service.app.lifecycle import State
+from laas_service.app.lifecycle import OVER, State
 from laas_service.app.records import FabricRecord, SizeEvent
 from laas_service.app.wording import reasons
 from laas_service.domain.grouping import grouped
@@ -123,7 +123,7 @@ def _sizes(events: Sequence[SizeEvent]) -> list[tuple[int, int]]:
     hosts, sizes = events[-1].hosts, list[tuple[int, int]]()
     for number in reversed(range(len(events))):
         event, earlier = events[number], events[number - 1] if number else None
-        free = (State.QUEUED, State.RELEASED)
+        free = (State.QUEUED, *OVER)
         after = 0 if event.state in free else hosts
         resized = reasons.resized_from(event.reason)
         hosts = hosts if resized is None else resized

@@ -21,6 +21,7 @@ from laas_service.client.options import (
     named_fabric,
 )
 from laas_service.domain.features import DEAREST, TRAIT
+from laas_service.garbage import collected_later
 
 FORMATS = ("ibnetdiscover", "netlist", "slurm", "snapshot")
 """Formats in which fabrics are written."""
@@ -49,9 +50,9 @@ def _later(function: str) -> Callable[[argparse.Namespace], int]:
 def implementation(function: str) -> Callable[[argparse.Namespace], int]:
     """The function of this name, MODULE.NAME; imports its module."""
     module, _, name = function.partition(".")
-    found: Callable[[argparse.Namespace], int] = getattr(
-        importlib.import_module(f"laas_service.cmd.manage.{module}"), name
-    )
+    with collected_later():
+        imported = importlib.import_module(f"laas_service.cmd.manage.{module}")
+    found: Callable[[argparse.Namespace], int] = getattr(imported, name)
     return found
 
 

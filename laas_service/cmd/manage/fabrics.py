@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,14 +26,16 @@ from laas_service.adapters.fabric_import.fabric_file import (
 )
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.adapters.fabric_import.recovery import Selection
-from laas_service.adapters.fabric_import.refusal import NoFatTree, refusal_of
+from laas_service.adapters.fabric_import.refusal import RefusedCabling, refusal_of
 from laas_service.app.records import HostState, LinkState
 from laas_service.cmd.manage.command_line import NO_FAT_TREE
 from laas_service.cmd.manage.output import fitted, print_table, write
 from laas_service.cmd.manage.progress import progress
 from laas_service.domain.errors import LaasError
 from laas_service.domain.features import HostChange
+from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger, LedgerView
+from laas_service.domain.shared_plane import NO_PLANE
 from laas_service.domain.wording import listed
 from laas_service.garbage import collected_later
 
@@ -82,12 +84,12 @@ def import_fabric(args: argparse.Namespace) -> int:
         with collected_later():
             with progress(f"reading {args.file or live.TOOL}"):
                 fabric = read_file(args)
-            told = list(_record(args, fabric)) if not args.dry_run else []
+            told = list(_rehearse(args, fabric) if args.dry_run else _record(args, fabric))
     except LaasError as error:
         refusal = refusal_of(error)
         if not args.json or refusal is None:
             raise
-        recognised = error.recognised if isinstance(error, NoFatTree) else None
+        recognised = error.recognised if isinstance(error, RefusedCabling) else None
         if fabric is not None:
             recognised = fabric.document()
         print(json.dumps(refused_document(refusal, str(error), recognised)))
@@ -116,21 +118,61 @@ def _record(args: argparse.Namespace, fabric: FabricFile) -> Iterator[str]:
     from laas_service.cmd.manage.shared import parts_of
 
     parts = parts_of(args)
-    named = parts.ufm_fabric if args.file == FROM_UFM else None
-    id = args.id or named or _id_of(args.file or "-")
+    id = _id_for(args, parts.ufm_fabric)
     with progress(f"recording {id}"):
-        others = [each for each in parts.store.fabrics.all() if each.id != id]
+        others = {each.id: each.inventory for each in parts.store.fabrics.all() if each.id != id}
         _add(parts.store, id, fabric)
     yield f"recorded as {id}"
+    yield from _in_other_fabrics(fabric, others)
+    yield from _unknown_to_compute(parts, set(filter(None, fabric.inventory.host_names)))
+
+
+def _rehearse(args: argparse.Namespace, fabric: FabricFile) -> Iterator[str]:
+    """Refuse what ``_record`` would for other fabrics, and tell the same of them.
+
+    Raises:
+        ManagedElsewhere: another fabric has one of its switches or ports.
+    """
+    from laas_service.adapters.db import apart, engine  # all parts would take twice as long
+    from laas_service.cmd.manage.configuration import configuration
+    from laas_service.conf.database import connection
+
+    try:
+        conf = configuration(args)
+        if engine.absent(connection(conf)):
+            return
+        others = apart.managed(engine.connect(connection(conf)))
+    except LaasError as error:
+        yield f"not compared with the managed fabrics: {error}"
+        return
+    others.pop(_id_for(args, conf.ufm.fabric), None)
+    apart.refuse(fabric.inventory, others.items())
+    yield from _in_other_fabrics(fabric, others)
+
+
+def _id_for(args: argparse.Namespace, in_ufm: str | None) -> str:
+    """The id of the imported fabric; ``in_ufm`` is that of the fabric that UFM manages."""
+    named = in_ufm if args.file == FROM_UFM else None
+    return args.id or named or _id_of(args.file or "-")
+
+
+def _in_other_fabrics(fabric: FabricFile, others: Mapping[str, Inventory]) -> Iterator[str]:
+    """Hosts and adapters that other fabrics have, too; one machine there has two owners."""
     names = set(filter(None, fabric.inventory.host_names))
-    for other in others:
-        if both := names & set(other.inventory.host_names):
+    for id, other in others.items():
+        if both := names & set(other.host_names):
             yield (
-                f"{len(both)} hosts have the names of hosts of fabric {other.id} "
+                f"{len(both)} hosts have the names of hosts of fabric {id} "
                 f"({listed(sorted(both), 3)}): one machine in both has two owners; exclude it in "
                 "one of them (--exclude)"
             )
-    yield from _unknown_to_compute(parts, names)
+        ports = {end.guid for end in other.endpoints} & fabric.other_ports.keys()
+        if nodes := sorted({f"{fabric.other_ports[port]:#018x}" for port in ports}):
+            yield (
+                f"{len(nodes)} adapters have a port here and another one in fabric {id} "
+                f"(node GUIDs {listed(nodes, 3)}): one machine in both has two owners; exclude it "
+                "in one of them (--exclude)"
+            )
 
 
 def _unknown_to_compute(parts: Parts, names: set[str]) -> Iterator[str]:
@@ -149,9 +191,11 @@ def _unknown_to_compute(parts: Parts, names: set[str]) -> Iterator[str]:
 
 
 def _add(store: SqlStore, id: str, fabric: FabricFile) -> None:
-    store.fabrics.add(id, fabric.topology, fabric.inventory, apart=True)
-    store.components.set_shared_plane(id, fabric.shared_plane)
-    store.components.set_virtual_ports(id, fabric.virtual_guids)
+    store.fabrics.add(id, fabric.topology, fabric.inventory)
+    if fabric.shared_plane != NO_PLANE:
+        store.components.set_shared_plane(id, fabric.shared_plane)
+    if fabric.virtual_guids:
+        store.components.set_virtual_ports(id, fabric.virtual_guids)
     for host in sorted(fabric.withheld_hosts - fabric.failed_hosts):
         store.components.set_host_state(id, host, HostState.DRAINED)
     for host in sorted(fabric.failed_hosts):

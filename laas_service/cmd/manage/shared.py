@@ -4,10 +4,8 @@
 
 import argparse
 
-from oslo_config import cfg
-
 from laas_service.app.records import FabricRecord
-from laas_service.cmd.process import configured
+from laas_service.cmd.manage.configuration import configuration
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
 
@@ -18,13 +16,7 @@ def parts_of(args: argparse.Namespace) -> Parts:
     Raises:
         InvalidInput: the configuration cannot be read.
     """
-    words = [f"--config-file={path}" for path in args.config_file or ()]
-    words += [f"--config-dir={path}" for path in args.config_dir or ()]
-    try:
-        conf = configured("laas-manage", words)
-    except cfg.Error as error:
-        raise InvalidInput("configuration", " ".join(words), str(error)) from error
-    return Parts(conf)
+    return Parts(configuration(args))
 
 
 def fabric_of(parts: Parts, id: str | None) -> FabricRecord:

@@ -42,7 +42,7 @@ LIMITS = {
 """The value at which a counter stops (IBA volume 1, PortCounters). Ports that count these with
 64 bits do not stop there."""
 
-SYMBOL_ERRORS, WAIT, FEC_MODE = "SymbolErrorCounter", "PortXmitWait", "FECModeActive"
+SYMBOL_ERRORS, FEC_MODE = "SymbolErrorCounter", "FECModeActive"
 
 BAD_KEYS = "BadKeyTraps"
 """Traps of a bad P_Key or Q_Key that OpenSM's log attributes to the port since the reader
@@ -120,13 +120,9 @@ class Threshold:
     counter: str
     count: float
     seconds: float = 3600.0
-    share: float | None = None
-    """For ``PortXmitWait``: the share of the time that was configured; ``count`` follows."""
 
     @property
     def text(self) -> str:
-        if self.share is not None:
-            return f"{self.share:.0%} of the time"
         return f"{self.count:g} in {self.seconds:g} s"
 
 
@@ -145,14 +141,10 @@ DEFAULT_THRESHOLDS = {
 """The counts are those of ``ibqueryerrors``, for an hour."""
 
 _THRESHOLD = re.compile(r"(\d+)/(second|minute|hour|day)", re.ASCII)
-_SHARE = re.compile(r"(\d{1,2}|100)%", re.ASCII)
 
 
-def thresholds_from(configured: Mapping[str, str], tick: float) -> tuple[Threshold, ...]:
+def thresholds_from(configured: Mapping[str, str]) -> tuple[Threshold, ...]:
     """The thresholds in a configuration such as ``{"PortRcvErrors": "10/hour"}``.
-
-    ``PortXmitWait`` may be a share of the time, such as ``20%``, if ``tick`` (seconds, the time
-    that one count stands for) is not 0.
 
     Raises:
         InvalidInput: a counter is unknown, or a threshold has another form.
@@ -165,11 +157,6 @@ def thresholds_from(configured: Mapping[str, str], tick: float) -> tuple[Thresho
             raise InvalidInput(name, text, f"choose among {known}")
         if match := _THRESHOLD.fullmatch(text):
             answer.append(Threshold(counter, int(match[1]), PERIODS[match[2]]))
-        elif counter == WAIT and (match := _SHARE.fullmatch(text)):
-            if tick <= 0:
-                raise InvalidInput(name, text, "set [faults] wait_tick too, or give N/second")
-            share = int(match[1]) / 100
-            answer.append(Threshold(counter, share * 3600.0 / tick, 3600.0, share))
         else:
             raise InvalidInput(name, text, "give N/second, N/minute, N/hour or N/day")
     return tuple(answer)
@@ -199,7 +186,7 @@ class CounterRules:
     unless one is configured.
     """
 
-    thresholds: tuple[Threshold, ...] = thresholds_from(DEFAULT_THRESHOLDS, 0.0)
+    thresholds: tuple[Threshold, ...] = thresholds_from(DEFAULT_THRESHOLDS)
     bit_error_rate: float = 1e-12
     """The largest effective bit error rate; the objective of the InfiniBand architecture."""
     tolerance: Tolerance = Tolerance()

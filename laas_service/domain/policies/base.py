@@ -41,7 +41,14 @@ class Policy(Traits, Protocol):
     planner, the simulator and the service always agree.
     """
 
-    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit: ...
+    def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+        """A placement on what is free, or why there is none; ``fabric`` stays as it is.
+
+        The placement meets the constraints of shape (``Constraints.of_shape``). Hosts that the
+        other constraints forbid are not free in ``fabric``. In an empty fabric without such
+        constraints, any number of hosts fits, up to all of them.
+        """
+        ...
 
 
 class PolicyFactory(Traits, Protocol):

@@ -11,7 +11,7 @@ Source: Zahavi, CCIT report 776.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -206,12 +206,10 @@ class DefaultRoutes:
         rows = [each.row.copy() for each in entries]
         for row, (first, own) in zip(rows, self._own, strict=True):
             row[first : first + len(own)] = np.frombuffer(own, np.uint8)
-        pivot = self._pivot(reached)
-        if pivot is not None:
+        missing = self._missing(rows)
+        if missing.any() and (pivot := self._pivot(reached)) is not None:
             self._route_over_pivot(pivot, rows)
-        missing = np.zeros(len(self.destinations), bool)
-        for row in rows:
-            missing |= row == NO_ROUTE
+            missing = self._missing(rows)
         if missing.any():
             over_any, _ = self._entries(destinations.selected(missing), self._tiers)
             for row, fallback in zip(rows, over_any, strict=True):
@@ -219,6 +217,13 @@ class DefaultRoutes:
         self._reach_services(rows)
         by_guid = {s.guid: row.tobytes() for s, row in zip(self._switches, rows, strict=True)}
         return dict(sorted(by_guid.items()))
+
+    def _missing(self, rows: Iterable[Row]) -> NDArray[np.bool_]:
+        """For each destination, whether a switch has no entry to it."""
+        missing = np.zeros(len(self.destinations), bool)
+        for row in rows:
+            missing |= row == NO_ROUTE
+        return missing
 
     def _reach_services(self, rows: Sequence[Row]) -> None:
         """Add routes to and from services where there are none.

@@ -11,6 +11,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from zlib import crc32
 
 import jsonschema
 import pytest
@@ -42,6 +43,7 @@ from opensm_writer import render
 from opensm_writer.serve import ServedSets
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.functional.api.keystone import Keystone
+from tests.recabling import apart
 
 SPEC = document(ROUTES, "http://localhost")
 TOPOLOGY = Topology(Xgft((4, 4, 2), (1, 4, 4)))
@@ -72,7 +74,8 @@ class Deployment:
         self.conf([], project="laas", default_config_files=[], default_config_dirs=[])
 
     def add_fabric(self, id="main", topology=TOPOLOGY):
-        self.store.fabrics.add(id, topology, inventory(topology))
+        number = 0 if id == "main" else crc32(id.encode()) % 255 + 1
+        self.store.fabrics.add(id, topology, apart(inventory(topology), number))
         return self
 
     def use_cases(self, **rules):

@@ -14,6 +14,7 @@ from laas_service.adapters.db import models
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.domain.errors import InvalidInput, Unavailable
+from tests.recabling import apart
 
 BLUE = {"name": "blue", "hosts": 2}
 
@@ -56,7 +57,7 @@ def test_a_life(deployment, client):
 def test_a_tenant_is_told_whether_its_rails_are_joined(deployment):
     """Each rail is a plane of its own, and only spines join the planes."""
     made = generate(Description(xgft="3;2,2,4;1,2,2", rails=2, wiring="plane"))
-    deployment.store.fabrics.add("planes", made.topology, made.inventory)
+    deployment.store.fabrics.add("planes", made.topology, apart(made.inventory, 1))
     client = deployment.client(default_fabric="planes")
     for hosts, joined, keys in ((4, False, 2), (8, True, 1)):  # a pod, and two pods over spines
         told = client.post("/v1/allocations", json={"name": "blue", "hosts": hosts}).json

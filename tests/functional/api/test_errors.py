@@ -115,14 +115,6 @@ def test_a_body_that_is_too_long(client):
     assert answer.json["code"] == "too_large"
 
 
-def test_the_longest_body_is_configured(deployment):
-    deployment.conf.set_override("max_body", 1024, "api")
-    client = deployment.client()
-    long = b'{"name": "' + b"x" * 2000 + b'"}'
-    answer = client.post("/v1/allocations", data=long, content_type="application/json")
-    assert answer.status_code == 413
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

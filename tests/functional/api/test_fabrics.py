@@ -14,6 +14,7 @@ from laas_service.domain.compute_hosts import HostMemory, Quarantine, Trouble
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
 from tests.functional.api.test_tenants import TokensAsHeaders
+from tests.recabling import apart
 
 F = "/v1/fabrics/main"
 
@@ -197,7 +198,7 @@ def test_links_cannot_be_drained(client):
 def test_host_names_may_hold_any_character(deployment):
     topology = Topology(Xgft((2, 1, 1), (1, 0, 0)))
     names = ("rack 1/node;1", "h\u00f6st:2")
-    odd = replace(inventory(topology), host_names=names)
+    odd = replace(apart(inventory(topology), 1), host_names=names)
     deployment.store.fabrics.add("odd", topology, odd)
     client = deployment.client()
     for host in client.get("/v1/fabrics/odd/hosts").json["hosts"]:
@@ -299,7 +300,7 @@ def test_two_rails(deployment):
     tree = Xgft((2, 4, 1), (1, 2, 0))
     ports = tuple((Port(0, 2 * g, k), Port(0, 2 * g + 1, k)) for g in range(2) for k in range(2))
     topology = Topology(tree, 2, ports)
-    deployment.store.fabrics.add("rails", topology, inventory(topology))
+    deployment.store.fabrics.add("rails", topology, apart(inventory(topology), 1))
     client = deployment.client(default_fabric="rails")
     given = client.post("/v1/allocations", json={"name": "t", "hosts": 4}).json
     assert len(given["leaf_links"]) == len({tuple(link) for link in given["leaf_links"]})

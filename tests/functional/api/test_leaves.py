@@ -12,6 +12,7 @@ from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.domain.topology import Port, Topology, Xgft
+from tests.recabling import apart
 
 F = "/v1/fabrics/main"
 LEAF = f"{F}/switches/leaf-0-1"
@@ -79,7 +80,7 @@ def test_of_two_drained_leaves_each_holds_its_hosts(deployment):
     tree = Xgft((2, 4, 1), (1, 2, 0))
     ports = tuple((Port(0, 2 * g, k), Port(0, 2 * g + 1, k)) for g in range(2) for k in range(2))
     topology = Topology(tree, 2, ports)
-    deployment.store.fabrics.add("rails", topology, inventory(topology))
+    deployment.store.fabrics.add("rails", topology, apart(inventory(topology), 1))
     client = deployment.client()
     leaves = [f"/v1/fabrics/rails/switches/leaf-0-{leaf}" for leaf in (0, 1)]
     for leaf in leaves:
@@ -184,7 +185,7 @@ def test_a_spine_under_maintenance_shows_who_still_has_its_links(client, allocat
 
 def test_leaves_of_one_name_are_told_apart_by_guid(deployment):
     topology = Topology(Xgft((2, 2, 1), (1, 2, 0)))
-    made = inventory(topology)
+    made = apart(inventory(topology), 1)
     named = tuple(replace(switch, name="switch") for switch in made.switches)
     deployment.store.fabrics.add("twins", topology, replace(made, switches=named))
     client = deployment.client()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from laas_service.adapters.fabric_import.generator import Description, generate
+from tests.recabling import apart
 
 SLOTS = 4
 
@@ -236,7 +237,7 @@ def test_a_wrong_field_is_named(client, part, body, field):
 
 def test_hosts_with_several_rails_are_not_shared(deployment):
     made = generate(Description(xgft="3;2,2,4;1,2,2", rails=2, wiring="plane"))
-    deployment.store.fabrics.add("planes", made.topology, made.inventory)
+    deployment.store.fabrics.add("planes", made.topology, apart(made.inventory, 1))
     client = deployment.client(default_fabric="planes")
     body = {"name": "x", "hosts": 4, "sharing": {"slots": 2, "bandwidth": 10.0}}
     for dry_run in (True, False):

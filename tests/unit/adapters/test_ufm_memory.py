@@ -14,6 +14,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ufm.memory import Membership, Request, UnderWay
 from laas_service.domain.errors import Conflict
 from laas_service.domain.inventory import PortRef
+from tests.recabling import apart
 
 ADD = Request("f", 0x7FFE, True, frozenset({1, 2**64 - 1}), 7)
 REMOVE = ADD._replace(adds=False, generation=8)
@@ -22,8 +23,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def ufm_memory_of(store, **options):
     made = generate(Description(xgft="2;2,2;1,2"))
-    for fabric in ("f", "g"):
-        store.fabrics.add(fabric, made.topology, made.inventory)
+    for number, fabric in enumerate(("f", "g")):
+        store.fabrics.add(fabric, made.topology, apart(made.inventory, number))
     return SqlUfmMemory(store._engine, **options)
 
 

@@ -79,6 +79,7 @@ def test_a_reading_is_read_from_its_own_text():
         reading(),
         replace(reading(), master=None, ports={}),
         replace(reading(), ports=guarded),
+        replace(reading(), lmc=2),
     ):
         assert reading_of("".join(lines(seen)), "keys") == seen
 

@@ -14,6 +14,7 @@ from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.messages import Applied, ConfirmedBy, Running
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm, Process
+from opensm_writer.render import Settings
 from tests.unit.opensm_writer.states import ONE, POD, TINY, WIDE, state
 
 
@@ -219,7 +220,7 @@ def test_a_directory_that_cannot_be_written_is_unavailable(tmp_path):
 
 def test_chains_cannot_be_compared_with_a_file(tmp_path):
     with pytest.raises(InvalidInput, match="reading back needs 'file'"):
-        LocalSubnetManager(tmp_path, OpenSm(), enforcement="chains")
+        LocalSubnetManager(Settings(str(tmp_path), enforcement="chains"), OpenSm())
 
 
 def test_a_stopped_opensm_has_applied_nothing(tmp_path):

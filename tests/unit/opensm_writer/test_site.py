@@ -7,15 +7,15 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from oslo_config import cfg
 
 from laas_service import conf as options_of
-from laas_service import wiring
 from laas_service.conf import opensm_site
+from laas_service.conf.opensm import opensm as opensm_of
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.domain.inventory import PortRef
 from laas_service.messages import Condition
@@ -26,6 +26,7 @@ from opensm_writer.keys import Enforcement, KeyReading, Manager, PortKeys
 from opensm_writer.opensm import OpenSm
 from opensm_writer.site import SiteSettings
 from opensm_writer.smp import NODE_INFO, PKEY_TABLE, PORT_INFO, SM_INFO, SWITCH_INFO, SmpPort
+from opensm_writer.tools import Tools
 from tests.unit.opensm_writer.states import SETTINGS, state
 
 M_KEY, SM_KEY, SA_KEY = 0x1BADCAFE12345678, 0x99, 0x77
@@ -84,11 +85,6 @@ def test_every_setting_follows_the_fragment_by_the_name_that_opensm_has(everythi
         "sminfo_polling_timeout 2000\n"
         "virt_enabled 2\n"
     )
-
-
-def test_the_options_of_the_configuration_are_the_settings():
-    names = {field.name for field in fields(SiteSettings)} - {"directory"}
-    assert {option.dest for option in opensm_site.OPTIONS} == names
 
 
 WRONG = {
@@ -308,30 +304,64 @@ def conf(tmp_path):
     return conf
 
 
-def test_the_wiring_reads_the_options(conf, tmp_path):
-    assert wiring._site(conf) is None
+def test_the_configuration_gives_the_settings(conf, tmp_path):
+    assert opensm_site.site(conf) is None
     key = key_file(tmp_path, "m", f"{M_KEY:#x}")
-    for name, value in {
-        "m_key_file": str(key),
-        "m_key_protection_level": 2,
-        "allowed_sm_guids": ["0x1b"],
-    }.items():
-        conf.set_override(name, value, "opensm_site")
-    site = wiring._site(conf)
-    assert site == SiteSettings(
-        tmp_path / "opensm",
-        m_key_file=key,
-        m_key_protection_level=2,
-        allowed_sm_guids=(0x1B,),
-    )
+    conf.set_override("m_key_file", str(key), "opensm_site")
+    lines = [
+        *("m_key_protection_level 2", "m_key_lease_period 60", "m_key_lookup FALSE"),
+        *("sm_priority  15", "sminfo_polling_timeout 2000", "polling_retry_number 3"),
+        *("allowed_sm_guids 0x1b,0x2c90300000001", "sa_enhanced_trust_model true"),
+        *("sa_etm_max_num_mcgs 128", "sa_etm_max_num_srvcs 32", "sa_etm_max_num_event_subs 16"),
+        "virt_enabled 2",
+    ]
+    conf.set_override("option", lines, "opensm_site")
+    site = opensm_site.site(conf)
+    assert site is not None
+    configured = "".join(site.configuration("")).splitlines()
+    lines[6] = "allowed_sm_guids 0x000000000000001b,0x0002c90300000001"
+    expected = [" ".join(line.upper().split()) for line in [f"m_key {M_KEY:#018x}", *lines]]
+    assert sorted(line.upper() for line in configured[1:]) == sorted(expected)
     conf.set_override("dump_command", ["dump_lfts", "-n"], "opensm")
-    opensm = wiring._opensm(conf)
+    opensm = opensm_of(conf, Tools())
     assert opensm is not None
     assert opensm.site == site
-    conf.set_override("m_key_per_port", True, "opensm_site")
+    conf.set_override("option", ["m_key_per_port TRUE"], "opensm_site")
     with pytest.raises(InvalidInput, match=r"\[opensm\] dump_command"):
-        wiring._opensm(conf)
-    conf.clear_override("m_key_per_port", "opensm_site")
+        opensm_of(conf, Tools())
+    conf.clear_override("option", "opensm_site")
     key.chmod(0o640)
     with pytest.raises(InvalidInput, match="chmod 600"):
-        wiring._opensm(conf)
+        opensm_of(conf, Tools())
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["sm_prio 3"], "begin with one of allowed_sm_guids"),
+        (["routing_engine minhop"], "begin with one of"),
+        (["sm_priority high"], "give a number"),
+        (["sm_priority"], "give a number"),
+        (["sm_priority 3", "sm_priority 4"], "given twice"),
+        (["m_key_lookup no"], "TRUE or FALSE"),
+        (["allowed_sm_guids host1"], "GUIDs such as"),
+        (["virt_enabled 3"], "use 0 to 2"),
+        (["sm_priority 3\nm_key 0x1"], "give a number"),
+    ],
+)
+def test_a_wrong_option_of_opensm_is_refused(conf, lines, told):
+    conf.set_override("option", lines, "opensm_site")
+    with pytest.raises(InvalidInput, match=told) as refused:
+        opensm_site.site(conf)
+    assert "opensm_site" in str(refused.value)
+
+
+def test_a_setting_that_protects_the_fabric_is_never_dropped_silently(tmp_path):
+    """An option that has gone stops the start: without it, ports would be open."""
+    path = tmp_path / "laas.conf"
+    path.write_text("[opensm_site]\nsm_priority = 15\n")
+    conf = cfg.ConfigOpts()
+    options_of.register_opts(conf)
+    conf(["--config-file", str(path)], project="laas")
+    with pytest.raises(InvalidInput, match=r"option = sm_priority VALUE"):
+        opensm_site.site(conf)

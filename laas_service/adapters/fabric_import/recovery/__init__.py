@@ -9,7 +9,7 @@ lists every irregularity.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import networkx as nx
@@ -22,12 +22,21 @@ from laas_service.adapters.fabric_import.recovery.hosts import (
     TenantHosts,
     tenant_hosts,
 )
-from laas_service.adapters.fabric_import.recovery.kept_out import kept_out, unwired
+from laas_service.adapters.fabric_import.recovery.kept_out import (
+    NO_CABLE,
+    NO_PORT,
+    kept_out,
+    unwired,
+)
 from laas_service.adapters.fabric_import.recovery.levels import Levels, levels, natural
-from laas_service.adapters.fabric_import.recovery.machines import Machines
+from laas_service.adapters.fabric_import.recovery.machines import Machines, other_ports
 from laas_service.adapters.fabric_import.recovery.places import Pair, Wiring, places, wiring
-from laas_service.adapters.fabric_import.recovery.report import ImportReport, Irregularity
-from laas_service.adapters.fabric_import.refusal import Refusal
+from laas_service.adapters.fabric_import.recovery.report import (
+    ImportReport,
+    Irregularity,
+    KeptOut,
+)
+from laas_service.adapters.fabric_import.refusal import Refusal, RefusedCabling
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory, PortRef, Switch
@@ -45,6 +54,9 @@ class Imported:
     report: ImportReport
     services: frozenset[int]
     """Port GUIDs of the adapters of hosts that the operator named as not for tenants."""
+
+    other_ports: Mapping[int, int]
+    """See ``machines.other_ports``."""
 
 
 def recover(cabling: Cabling, selection: Selection | None = None) -> Imported:
@@ -65,6 +77,8 @@ class _Recovery:
         self.switch_wires = [w for w in cabling.wires if self._is_switch(w.a, w.b)]
         self.machines = Machines.among(cabling.nodes.values())
         self.adapters = list(self._adapters())
+        self.leaf_of: dict[int, tuple[int, int]] = {}
+        self.beside_managers: list[str] = []
         if not any(node.kind is Kind.SWITCH for node in cabling.nodes.values()):
             raise InvalidFile(cabling.source, 1, "this fabric has no switch", Refusal.NO_SWITCH)
         self.levels = self._levels()
@@ -99,7 +113,8 @@ class _Recovery:
         inventory = self._inventory(topology, wired, ports)
         services = (a for a in self.adapters if a.host and self.selection.excludes(a.host))
         named = frozenset(adapter.guid for adapter in services)
-        return Imported(topology, inventory, self._report(topology, wired), named)
+        report = self._report(topology, wired)
+        return Imported(topology, inventory, report, named, other_ports(self.cabling))
 
     # -- reading the cabling ----------------------------------------------------
 
@@ -131,12 +146,7 @@ class _Recovery:
             if self.selection.manages(adapter.host) and leaves.isdisjoint(graph[switch]):
                 hosts[switch] += 1
         if not hosts:
-            raise InvalidFile(
-                self.cabling.source,
-                1,
-                "no host is connected to a switch of this fabric",
-                Refusal.NO_HOST,
-            )
+            raise self._no_host("no host is connected to a switch of this fabric")
         services = hosts.keys() - {
             a.at.guid for a in bearing if not (a.host and self.selection.excludes(a.host))
         }
@@ -164,7 +174,7 @@ class _Recovery:
                     f": {called.total()} adapters name no machine, {count} of them are called "
                     f"{name!r}; give the machines host names, then restart rdma-ndd there"
                 )
-            raise InvalidFile(self.cabling.source, 1, what, Refusal.NO_HOST)
+            raise self._no_host(what)
         return hosts
 
     def _hosts_beside_managers(self) -> list[str]:
@@ -253,6 +263,7 @@ class _Recovery:
         irregularities += [*self._absent(topology.tree, missing), *self._slow()]
         irregularities += [*self._back_to_back(), *tenants.irregularities]
         irregularities += [*self._beside_managers(), *self.machines.odd, *self._several_lids()]
+        irregularities += self._ports()
         group_sizes = Counter(
             tuple(self.leaf_of[adapter.at.guid] for adapter in host) for host in tenants.hosts
         )
@@ -275,13 +286,24 @@ class _Recovery:
             absent_cables=len(missing),
             irregularities=tuple(irregularities),
             skipped=self.cabling.skipped,
-            kept_out=(
-                *kept_out(
-                    self.adapters, self.leaf_of, self.selection, self.beside_managers, self.tenants
-                ),
-                *unwired(self._without_a_cable()),
-            ),
+            kept_out=self._kept_out({host[0].host for host in tenants.hosts}),
         )
+
+    def _kept_out(self, offered: Collection[str]) -> tuple[KeptOut, ...]:
+        """What allocation does not use, if ``offered`` are the tenants' hosts."""
+        beside = self.beside_managers
+        kept = kept_out(self.adapters, self.leaf_of, self.selection, beside, offered)
+        loose, odd = self._without_a_cable(), self._at_impossible_ports()
+        return (*kept, *unwired(loose, NO_CABLE), *unwired(odd, NO_PORT))
+
+    def _no_host(self, why: str) -> RefusedCabling:
+        """The refusal of a fabric without a host for tenants, with what is kept out instead."""
+        recognised = {
+            "hosts_named": len({adapter.host for adapter in self.adapters} - {""}),
+            "cables": len(self.switch_wires),
+            "kept_out": [kept.document() for kept in self._kept_out(())],
+        }
+        return RefusedCabling(self.cabling.source, why, Refusal.NO_HOST, recognised)
 
     def _without_a_cable(self) -> Iterable[tuple[int, str]]:
         """Port GUIDs (or node GUIDs, where no port has a cable) that are on no switch."""
@@ -289,11 +311,32 @@ class _Recovery:
         told = {adapter.host for adapter in self.adapters}  # a machine is told once
         ends = [e for wire in self.cabling.wires for e in (wire.a, wire.b) if e.port_guid]
         loose = [(e.port_guid, e.guid) for e in ends if e.port_guid not in wired]
-        cabled = {end.guid for end in ends}
+        beyond = [end for wire in self.cabling.beyond for end in (wire.a, wire.b)]
+        cabled = {end.guid for end in (*ends, *beyond)}
         loose += [(guid, guid) for guid in self.machines.of if guid not in cabled]
         for port, guid in loose:
             host = self.machines.of[guid].host
             yield port, host if host and host not in told else self.cabling.nodes[guid].name
+
+    def _at_impossible_ports(self) -> Iterable[tuple[int, str]]:
+        """Port GUIDs of adapters whose cables do not count; see ``Cabling.beyond``."""
+        for wire in self.cabling.beyond:
+            for end in (wire.a, wire.b):
+                if end.port_guid:
+                    name = self.cabling.nodes[end.guid].name
+                    yield end.port_guid, self.machines.of[end.guid].host or name
+
+    def _ports(self) -> Iterable[Irregularity]:
+        """Switches and cables with ports above the number that the switch's line gives."""
+        for guid, given in self.cabling.split.items():
+            detail = (
+                f"{self._switch(guid)} has cables up to port {self.cabling.nodes[guid].ports}, and "
+                f"its line gives {given} ports; taken as split ports or cages with two"
+            )
+            yield Irregularity("ports above the count", detail)
+        for wire in self.cabling.beyond:
+            ends = (self._wire_end(wire.a), self._wire_end(wire.b))
+            yield Irregularity("cable at an impossible port", "not part of the fabric", (ends,))
 
     def _several_lids(self) -> Iterable[Irregularity]:
         if lmc := self.cabling.lmc:
@@ -368,9 +411,11 @@ class _Recovery:
             if wire.speed
         )
         for _, wires in sorted(by_kind.items()):
-            usual = Counter(w.speed for w in wires).most_common(1)[0][0]
+            speeds = Counter(wire.speed for wire in wires)
+            usual = speeds.most_common(1)[0][0]
+            slow = {speed for speed in speeds if _rate(speed) < _rate(usual)}
             for wire in wires:
-                if _rate(wire.speed) < _rate(usual):
+                if wire.speed in slow:
                     ends = (self._wire_end(wire.a), self._wire_end(wire.b))
                     detail = f"{wire.speed} where most run {usual}; allocated nevertheless"
                     yield Irregularity("slow cable", detail, (ends,))

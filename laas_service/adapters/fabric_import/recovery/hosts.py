@@ -24,6 +24,7 @@ from laas_service.domain.wording import listed
 
 Leaf = tuple[int, int]
 """(pod, leaf) of a leaf switch."""
+Numbers = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,17 +258,16 @@ def _paired_pods(
     planes in the same proportions, and two groups that share one pod must share all. The
     majority of hosts decides; hosts of other groups are kept out.
     """
-    spread = Counter(_sizes(leaves) for leaves in groups for _ in groups[leaves])
+    spread, patterns, orders = Counter[Numbers](), Counter[Numbers](), Counter[Numbers]()
+    for leaves, hosts in groups.items():
+        spread[_sizes(leaves)] += len(hosts)
     usual = max(spread, key=lambda sizes: (spread[sizes], sizes))
-    pattern = Counter(
-        _pattern(leaves) for leaves in groups for _ in groups[leaves] if _sizes(leaves) == usual
-    ).most_common(1)[0][0]
-    orders = Counter(
-        _planes(leaves, pattern)
-        for leaves in groups
-        if _sizes(leaves) == usual
-        for _ in groups[leaves]
-    )
+    alike = [leaves for leaves in groups if _sizes(leaves) == usual]
+    for leaves in alike:
+        patterns[_pattern(leaves)] += len(groups[leaves])
+    pattern = patterns.most_common(1)[0][0]
+    for leaves in alike:
+        orders[_planes(leaves, pattern)] += len(groups[leaves])
     accepted: dict[frozenset[int], tuple[int, ...]] = {}
     taken: set[int] = set()
     for planes in sorted(orders, key=lambda p: (-orders[p], p)):

@@ -3,14 +3,9 @@
 """Machines and adapters that an import keeps out of allocation, by kind."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from laas_service.adapters.fabric_import.recovery.hosts import (
-    Adapter,
-    Leaf,
-    Selection,
-    TenantHosts,
-)
+from laas_service.adapters.fabric_import.recovery.hosts import Adapter, Leaf, Selection
 from laas_service.adapters.fabric_import.recovery.levels import natural
 from laas_service.adapters.fabric_import.recovery.report import KeptOut, Reason
 from laas_service.domain.inventory import HOST_NAME
@@ -55,14 +50,14 @@ def kept_out(
     leaf_of: Mapping[int, Leaf],
     selection: Selection,
     beside_managers: Iterable[str],
-    tenants: TenantHosts,
+    offered: Collection[str],
 ) -> tuple[KeptOut, ...]:
     """What is kept out, in the order of ``_WHY``; adapters of tenants' hosts never are.
 
-    ``beside_managers`` are hosts on a leaf with a subnet manager. All adapters of a machine are
-    kept out for the same reason.
+    ``beside_managers`` are hosts on a leaf with a subnet manager, ``offered`` the tenants' hosts.
+    All adapters of a machine are kept out for the same reason.
     """
-    offered, beside = {host[0].host for host in tenants.hosts}, set(beside_managers)
+    beside = set(beside_managers)
     waiting = [a for a in adapters if not a.host or a.host not in offered]
     above = {a.host for a in waiting if a.host and a.at.guid not in leaf_of}
     found: defaultdict[str, list[Adapter]] = defaultdict(list)
@@ -95,11 +90,14 @@ def _kept(kind: str, adapters: list[Adapter]) -> KeptOut:
     return KeptOut(reason, why, tuple(guids), tuple(sorted(names, key=natural)))
 
 
-def unwired(named: Iterable[tuple[int, str]]) -> Iterator[KeptOut]:
-    """Adapters without a cable: the GUIDs of their nodes, and their names."""
+NO_CABLE = "no cable leads to a switch; plug it in"
+NO_PORT = "the switch has no port of the cable's number, even if each is split; make a new dump"
+
+
+def unwired(named: Iterable[tuple[int, str]], why: str) -> Iterator[KeptOut]:
+    """Adapters without a cable that counts: the GUIDs of their ports or nodes, and their names."""
     found = sorted(named)
     if found:
-        why = "no cable leads to a switch; plug it in"
         guids = tuple(guid for guid, _ in found)
         names = tuple(sorted({name for _, name in found}, key=natural))
         yield KeptOut(Reason.UNWIRED, why, guids, names)

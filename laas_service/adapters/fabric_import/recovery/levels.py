@@ -25,6 +25,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import networkx as nx
 
@@ -34,6 +35,7 @@ Key = Callable[[int], tuple[object, ...]]
 """Sort key of a switch GUID; it makes every choice deterministic."""
 
 
+@lru_cache(maxsize=1 << 16)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sort key under which ``leaf10`` follows ``leaf9``."""
     parts = re.split(r"([0-9]+)", name)
@@ -86,7 +88,8 @@ def levels(
     bridges = _bridges(graph, sorted(sure), l2s) | _bridges(graph, sorted(bearing), l2s)
     pods, pod_of = _pods(graph, sure - bridges, l2s)
     unsure = sorted(bearing - sure - bridges, key=key)
-    leftover = _place_unsure(graph, unsure, pods, pod_of)
+    spare = set(graph) - bearing - l2s
+    leftover = _place_unsure(graph, unsure, pods, pod_of, spare)
     _place_l2s(graph, l2s - pod_of.keys(), pods, pod_of)
     more, more_of = _pods(graph, leftover, l2s - set(pod_of))
     pod_of |= {l2: pod + len(pods) for l2, pod in more_of.items()}
@@ -144,9 +147,18 @@ def _without_upper_switches(graph: nx.Graph[int], hosts: Counter[int], key: Key)
 
 
 def _l2_candidates(graph: nx.Graph[int], bearing: set[int]) -> set[int]:
-    """Switches next to leaves, except a spine that a wrong cable joins to a leaf."""
+    """Switches next to leaves, except a spine that a wrong cable joins to a leaf.
+
+    Such a spine has more cables to other switches next to leaves. Those that have most of them are
+    left out first, because they make L2 switches look alike.
+    """
     near = {n for s in bearing for n in graph[s]} - bearing
-    return {s for s in near if _cables(graph, s, near) <= _cables(graph, s, bearing)}
+    while True:
+        share = {s: _cables(graph, s, near) / _cables(graph, s, bearing) for s in near}
+        most = max(share.values(), default=0)
+        if most <= 1:
+            return near
+        near -= {s for s in near if share[s] == most}
 
 
 def _pods(
@@ -239,7 +251,8 @@ def _edges(
     fewer hosts than cables; if there is none either, nothing is an edge. A spine with services is
     next to most of the L2 switches of one of them, or to as many in as many pods but one; or it
     has few hosts. If it has as many hosts as cables, it has as many cables to as many L2 switches
-    in as many pods; and it never has twice as many hosts as cables.
+    in as many pods, or the cables that one of them has to the pods that it reaches; and it never
+    has twice as many hosts as cables.
     """
     below = {s: {n: graph[s][n]["cables"] for n in graph[s] if n in pod_of} for s in rest}
     free = [s for s in sorted(rest) if below[s] and not hosts[s]]
@@ -264,7 +277,8 @@ def _edges(
             for peer, shape in zip(peers, shapes, strict=True)
         )
         if hosts[s] >= uplinks:
-            alike = exact and hosts[s] < 2 * uplinks
+            reached = [{n: peer[n] for n in peer if pod_of[n] in pods} for peer in peers]
+            alike = (exact or l2s in reached) and hosts[s] < 2 * uplinks
         if not alike and (s in sure or hosts[s] >= uplinks):
             found.add(s)
     return found
@@ -328,16 +342,29 @@ def _without_spines(
 
 
 def _place_unsure(
-    graph: nx.Graph[int], unsure: Iterable[int], pods: list[set[int]], pod_of: dict[int, int]
+    graph: nx.Graph[int],
+    unsure: Iterable[int],
+    pods: list[set[int]],
+    pod_of: dict[int, int],
+    spare: set[int],
 ) -> set[int]:
-    """Put switches with few hosts into pods; return those that are next to no pod yet."""
-    leftover = set()
+    """Put switches with few hosts into pods; return those that are next to no pod yet.
+
+    One that is next to the same few L2 switches of a pod as a switch of ``spare``, without hosts,
+    is a spine, too.
+    """
+    leftover, size = set(), Counter(pod_of.values())
     for switch in unsure:
         votes = Counter(pod_of[n] for n in graph[switch] if n in pod_of)
         if not votes:
             leftover.add(switch)
         elif _most(max(votes.values()), votes.total()):
-            pods[max(votes, key=lambda pod: votes[pod])].add(switch)
+            pod = max(votes, key=lambda pod: votes[pod])
+            own = {n for n in graph[switch] if pod_of.get(n) == pod}
+            peers = {n for l2 in own for n in graph[l2]} & spare
+            alike = any(own == {n for n in graph[p] if pod_of.get(n) == pod} for p in peers)
+            if not alike or 2 * len(own) >= size[pod]:
+                pods[pod].add(switch)
     return leftover
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from laas_service.adapters.fabric_import.ibnetdiscover import Kind, Node
+from laas_service.adapters.fabric_import.ibnetdiscover import Cabling, Kind, Node
 from laas_service.adapters.fabric_import.recovery.report import Irregularity, Reason
 from laas_service.domain.wording import listed
 
@@ -242,3 +242,27 @@ class Machines:
             self.of[node.guid] = Identity(known.host, known.device, Reason.AMBIGUOUS)
         detail = f"{text}; kept out: give each machine a name of its own"
         self.odd.append(Irregularity("one name for several machines", detail))
+
+
+def other_ports(cabling: Cabling) -> dict[int, int]:
+    """GUIDs of ports that the adapters have and the dump lacks, with the GUID of their node.
+
+    They may be in another fabric. Vendors derive the GUIDs of ports from that of the node: with n
+    ports they are node + 1 to node + n, or node to node + n - 1, or 8 apart (mlx4, mlx5 and
+    Connect-IB); the ports in the dump show which.
+    """
+    ports: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for wire in cabling.wires:
+        for end in (wire.a, wire.b):
+            if end.port_guid and cabling.nodes[end.guid].ports > 1:
+                ports[end.guid][end.port] = end.port_guid
+    found: dict[int, int] = {}
+    for guid, seen in ports.items():
+        for first, step in ((1, 1), (0, 1), (0, 8)):
+            made = {
+                number: guid + first + step * (number - 1)
+                for number in range(1, cabling.nodes[guid].ports + 1)
+            }
+            if all(made[number] == port for number, port in seen.items()):
+                found |= {port: guid for number, port in made.items() if number not in seen}
+    return found

@@ -97,11 +97,11 @@ def _aligned(
     width = max(map(len, pods), default=0)
     order = sorted(range(len(pods)), key=lambda pod: (-len(pods[pod]), pod))
     rows: dict[int, tuple[int, ...]] = {}
-    spines_of: list[Counter[int]] = [Counter() for _ in range(width)]
+    spines_of: list[set[int]] = [set() for _ in range(width)]
     for pod in order:
         row = [0] * width
         ranked = sorted(
-            (-sum(min(spines_of[i][s], 1) for s in above[l2]), rank, i, l2)
+            (-len(spines_of[i] & above[l2].keys()), rank, i, l2)
             for rank, l2 in enumerate(pods[pod])
             for i in range(width)
         )
@@ -112,7 +112,7 @@ def _aligned(
                 placed.add(l2)
         rows[pod] = tuple(row)
         for i, l2 in enumerate(row):
-            spines_of[i].update(dict.fromkeys(above[l2], 1))
+            spines_of[i] |= above[l2].keys()
     return tuple(rows[pod] for pod in range(len(pods)))
 
 

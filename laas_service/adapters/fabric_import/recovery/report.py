@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from laas_service.domain.grouping import grouped
 from laas_service.domain.topology import Topology
@@ -82,6 +83,16 @@ class KeptOut:
     def count(self) -> int:
         """Machines if they have names, else adapter ports."""
         return len(self.guids) if self.kind in _PARTS else len(self.names)
+
+    def document(self) -> dict[str, Any]:
+        """What programs read of it."""
+        return {
+            "kind": self.kind.value,
+            "reason": self.reason,
+            "count": self.count,
+            "guids": [f"{guid:#018x}" for guid in self.guids],
+            "names": list(self.names),
+        }
 
 
 _PARTS = frozenset(
@@ -211,6 +222,7 @@ ACTIONS = (
     "cable between pods",
     "cable to a foreign spine",
     "cable between adapters",
+    "cable at an impossible port",
     "missing cable",
     "slow cable",
     "leaf without hosts",

@@ -69,6 +69,23 @@ def test_lanes_do_not_hide_the_port_guid():
     assert set(ibnetdiscover.parse(text).wires) == set(PLAIN.wires)
 
 
+def test_ports_above_the_number_that_a_line_gives_are_split_ports():
+    text = changed(r"^Switch\t\d+", "Switch\t2")
+    (guid,) = ibnetdiscover.parse(text).split
+    assert ibnetdiscover.parse(text).nodes[guid].ports == PLAIN.nodes[guid].ports == 5
+    assert same(text)
+
+
+def test_a_cable_at_a_port_that_no_split_explains_is_set_apart():
+    text = changed(r"^Switch\t\d+", "Switch\t1")
+    read = ibnetdiscover.parse(text)
+    (guid,) = read.split
+    assert read.nodes[guid].ports == 3  # two of one port, and that of the aggregation node
+    gone = {end.port for wire in read.beyond for end in (wire.a, wire.b) if end.guid == guid}
+    assert gone == {4, 5}
+    assert set(read.wires) | set(read.beyond) == set(PLAIN.wires)
+
+
 FIRST_PORT = r'^\[1\]\t"H-'
 
 
@@ -80,7 +97,8 @@ FIRST_PORT = r'^\[1\]\t"H-'
         (changed(r'^(\[1\]\t"H-[0-9a-f]+)".*', r"\1"), line_of(FIRST_PORT), "malformed"),
         (changed(r'^Switch\t\d+ "S-.*', 'Switch\t9 "S-'), line_of("^Switch"), "malformed"),
         (changed(r"^Switch\t\d+", "Switch\t0"), line_of("^Switch"), "a node has 1 to 254"),
-        (changed(r"^Switch\t\d+", "Switch\t3"), line_of(r"^\[4\]"), "port 4 of a node with 3"),
+        (changed(r"^\[1\]\t", "[255]\t"), line_of(r"^\[1\]\t"), "port 255 of a node with 5"),
+        (changed(r"^\[1\]\(", "[2]("), line_of(r"^\[1\]\("), "port 2 of a node with 1"),
         (changed(r"^\[2\]\t", "[1]\t"), line_of(r"^\[2\]\t"), "described before, at line"),
         (changed(FIRST_PORT + r".*\n", ""), None, "where the file shows no cable"),
         (changed(r'^(\[3\]\t"S-[0-9a-f]+"\[)1\]', r"\g<1>2]"), line_of(r"^\[3\]"), "disagree"),

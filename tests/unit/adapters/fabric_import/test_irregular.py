@@ -123,6 +123,12 @@ def test_irregular_fabrics_import_as_they_were_built_and_serve_tenants(shard):
     assert wrong == []
 
 
+@pytest.mark.parametrize("seed", [1094, 2597, 3254])
+def test_a_spine_with_services_beside_a_cut_or_foreign_cable_keeps_its_level(seed):
+    case = irregular(seed)
+    assert differences(case, imported(case)) == []
+
+
 def test_the_irregular_fabrics_have_what_real_ones_have():
     cases = [irregular(seed) for seed in range(SHARDS * EACH)]
     assert len(cases) >= 300
@@ -142,6 +148,7 @@ def test_the_irregular_fabrics_have_what_real_ones_have():
         "directors above all columns",
         "planes joined by spines",
         "spines above two columns",
+        "ports above the count",
     }
     families = Counter(case.name.partition("-")[0] for case in cases)
     assert families.keys() == {family.__name__ for family in FAMILIES}

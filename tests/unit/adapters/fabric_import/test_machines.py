@@ -223,6 +223,30 @@ class TestNewerHardware:
         assert (report.kept_out, report.irregularities) == ((), ())
         assert max(end.at.port for end in fabric.inventory.endpoints) == 144
 
+    def test_lines_of_switches_that_count_cages_of_two_ports(self):
+        made = Plugged(leaves=2, spines=2, ports=73, parallel=36)
+        for n in range(144):
+            made.add(f"gb{n:03d} mlx5_0", n % 2)
+        fabric, report = imported(made)
+        assert report.hosts == 144
+        assert {i.kind for i in report.irregularities} == {"ports above the count"}
+        assert max(switch.ports for switch in fabric.inventory.switches) == 144
+
+    def test_hosts_at_ports_that_no_split_explains_are_kept_out_by_name(self):
+        made = with_named("near mlx5_0", "far mlx5_0")
+        made.ports = 10
+        text = made.dump()
+        for place, number in ((7, 21), (8, 22)):
+            text = text.replace(f'[{place}]\t"H-', f'[{number}]\t"H-')
+            text = text.replace(f"[{place}]\t\t# lid 9", f"[{number}]\t\t# lid 9")
+        report = parse_fabric(text, "dump").report
+        assert report is not None
+        assert kept(report) == {"unwired": ("far",)}
+        assert report.hosts == 9
+        told = {i.kind: str(i) for i in report.irregularities}
+        assert told.keys() == {"ports above the count", "cable at an impossible port"}
+        assert "port 22" in told["cable at an impossible port"]
+
     def test_a_few_ports_at_half_width_are_told_and_allocated(self):
         made = with_named("split1 mlx5_0", "split2 mlx5_0")
         for node in made.nodes[-2:]:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The counts of sources (``tests.bench.house``) on a tree whose sizes are known."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.bench import house
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A tree with one module."""
+
+    def made(text, path="laas_service/app/one.py"):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+        return house.modules(tmp_path, "laas_service")
+
+    return made
+
+
+def test_lines_of_code_have_no_docstrings_comments_and_blank_lines(tree):
+    found = tree('''
+        """What it is.
+
+        More of it.
+        """
+
+        # why
+        X = """one
+        two"""  # a text that is code
+        """What X is."""
+
+
+        def answer():
+            """Says so."""
+            return (
+                42,
+            )
+        ''')
+    assert house.code_lines(found) == {"laas_service/app": 6}
+
+
+def test_functions_are_wide_beyond_eight_parameters_without_self(tree):
+    names = "a, b, c, d, e, f, g, h"
+    found = tree(f"""
+        def eight({names}): ...
+        def nine({names}, *, i): ...
+        class A:
+            def eight(self, {names}): ...
+            def nine(self, {names}, i=0): ...
+        """)
+    assert [each.rpartition(": ")[2] for each in house.wide_functions(found)] == ["nine 9"] * 2
+
+
+def test_protocols_and_questions_for_a_kind_are_counted(tree):
+    found = tree("""
+        class A(Protocol): ...
+        class B(Protocol[T]): ...
+        class C(A): ...
+
+        def ask(record, slots):
+            if record.slots is None or slots is not None:
+                return record.encloses
+            record.scripted = True
+            return record.sharing == 1
+        """)
+    assert len(house.protocols(found)) == 2
+    assert house.conditions(found) == {"slots is": 2, "encloses": 1}
+
+
+def test_class_names_in_several_modules_are_counted(tree):
+    tree("class _Search: ...\nclass One: ...\nclass One: ...\n")
+    found = tree("class _Search: ...\n", "laas_service/domain/two.py")
+    assert house.repeated_names(found) == {"_Search": 2}
