@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from laas_service.api import rate_limit
@@ -14,7 +12,7 @@ from laas_service.domain.errors import TooManyRequests
 
 
 def limits(rate, burst):
-    return SimpleNamespace(rate=rate, burst=burst)
+    return lambda: (rate, burst)
 
 
 class Clock:

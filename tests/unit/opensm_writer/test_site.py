@@ -225,6 +225,8 @@ def test_without_an_m_key_tools_are_run_as_configured(tmp_path):
 class FakePort(SmpPort):
     """A subnet of one switch and one adapter behind its port 1; ``guards`` by LID."""
 
+    silent = ()
+
     def __init__(self, mkey, guards):
         self.mkey, self.guards = mkey, guards
 
