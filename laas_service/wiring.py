@@ -56,14 +56,14 @@ from laas_service.app.queue_moves import QueueMoves
 from laas_service.app.quotas import Quotas
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.use_cases import UseCases, in_background
-from laas_service.app.worker.converger import Converger, Pace
-from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
+from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
-from laas_service.app.worker.fault_observer import FaultObserver, PortEvents
-from laas_service.app.worker.host_observer import LookRules
 from laas_service.app.worker.housekeeper import BATCH, Housekeeper
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
+from laas_service.app.worker.perform import Hooks, Ports
+from laas_service.app.worker.port_events import PortEvents
+from laas_service.app.worker.round import CounterMode, LookRules, Pace, WorkerRules
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
 from laas_service.conf.api import ApiOptions
@@ -462,43 +462,31 @@ class Parts:
         )
 
     def _converger(self, store: Store, fabric: str, before_effect: Callable[[], None]) -> Converger:
-        options, compute = WorkerOptions.of(self._conf), ComputeOptions.of(self._conf)
-        return Converger(
-            store,
-            self.compute,
-            self.subnet_manager,
-            now=self.clock,
-            chance=SystemRandom(),
+        options, manager = WorkerOptions.of(self._conf), self.subnet_manager
+        compute, faults = ComputeOptions.of(self._conf), FaultOptions.of(self._conf)
+        marks = manager if isinstance(manager, UfmSubnetManager) else None
+        rules = WorkerRules(
             pace=Pace(options.retry_first, options.retry_last, options.apply_timeout),
             repair=options.repair,
             repair_links=options.repair_links,
             move_window=options.move_window,
             live_ports=compute.live_ports,
+            looks=LookRules(compute.state_interval, compute.stop_strangers, compute.withholding),
+            faults=faults.rules,
+            counters=CounterMode(faults.counters),
+            counter_rules=faults.counter_rules,
+        )
+        hooks = Hooks(
+            now=self.clock,
+            chance=SystemRandom(),
+            clock=time.monotonic,
             at=self._at,
-            fabric=fabric,
             before_effect=before_effect,
             acting_for=acting_for,
-            observer=self._observer(store),
-            hosts=LookRules(compute.state_interval, compute.stop_strangers, compute.withholding),
-            limits=self.limits,
-        )
-
-    def _observer(self, store: Store) -> FaultObserver:
-        options, manager = FaultOptions.of(self._conf), self.subnet_manager
-        counters = CounterAccountant(
-            store.port_counters,
-            manager,
-            mode=CounterMode(options.counters),
-            rules=options.counter_rules,
-        )
-        return FaultObserver(
-            store,
-            manager,
-            rules=options.rules,
-            clock=time.time,
             again=self._wake_after,
-            counters=counters,
         )
+        ports = Ports(self.compute, manager, self.limits, marks)
+        return Converger(store, ports, rules, hooks, fabric)
 
     def _wake_after(self, seconds: float) -> None:
         timer = threading.Timer(seconds, self.worker.wake)

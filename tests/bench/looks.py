@@ -33,14 +33,14 @@ from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Compute
 from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.converger import Converger
-from laas_service.app.worker.drift import managed
+from laas_service.app.worker.decide.drift import managed
 from laas_service.messages import FabricState
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from tests import nova_standin
 from tests.bench.ledger import filled
 from tests.bench.policies import RADIX
+from tests.convergers import Convergers
 from tests.fakes import FakeSubnetManager
 
 
@@ -83,7 +83,7 @@ def aggregates(hosts: int, directory: Path) -> None:
             owner = {"filter_tenant_id": "blue", "laas:allocation": record.id}
             server.cloud.set_metadata(id, owner)
             server.cloud.aggregates[id].hosts += handover_of(fabric, record).hosts
-        converger = Converger(
+        converger = Convergers(
             store,
             nova(server.url),
             FakeSubnetManager(),

@@ -16,17 +16,17 @@ from laas_service.adapters.db.transactions import utc_now
 from laas_service.adapters.fabric_import import generator
 from laas_service.app.lifecycle import State
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.converger import Converger
-from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
+from laas_service.app.worker.round import CounterMode
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Request
 from laas_service.domain.faults.counters import CounterRules, SwitchCounters, Tolerance
-from laas_service.domain.faults.interpretation import Cabling
+from laas_service.domain.faults.observation import Rules
 from laas_service.domain.faults.reading import PortState
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.policies.jigsaw import Jigsaw
 from opensm_writer import parse
 from opensm_writer.local import LocalSubnetManager
+from tests.convergers import Convergers, Observing
 from tests.fakes import FakeCompute
 from tests.functional.test_opensm import TENANTS, site, top_guid, tree_site
 from tests.marks import needs_ibsim
@@ -118,7 +118,7 @@ def test_a_new_tenant_becomes_active_while_a_spine_is_dead(here, store):
     eventually(lambda: states(here), "the spine is dead")
     shutil.rmtree(here.sim.directory / "files")
     store.fabrics.add("site", here.topology, here.inventory)
-    worker = Converger(store, FakeCompute(), here.manager, now=utc_now, chance=Random(1))
+    worker = Convergers(store, FakeCompute(), here.manager, now=utc_now, chance=Random(1))
     new = AllocationRequest(
         id="a", fabric="site", name="a", project_id="blue", policy="jigsaw", hosts=18
     )
@@ -187,14 +187,17 @@ def test_the_audit_needs_its_tolerance(small, store):
         id="a", fabric="site", name="a", project_id="blue", policy="jigsaw", hosts=8
     )
     store.admissions.admit(new, partial(admit, Jigsaw(), request=Request("a", 8)))
-    cabling, rules = Cabling(small.inventory), CounterRules(tolerance=Tolerance(0.0, 0.0))
-    strict = CounterAccountant(
-        store.port_counters, small.manager, mode=CounterMode.PROPOSE, rules=rules
+    rules = CounterRules(tolerance=Tolerance(0.0, 0.0))
+    judged = Rules(reading_lifetime=3600.0)
+    strict = Observing(
+        *(store, small.manager, "site", utc_now),
+        faults=judged,
+        counters=CounterMode.PROPOSE,
+        counter_rules=rules,
     )
 
     def read():
-        small.manager.reading("site")
-        strict.account("site", cabling)
+        strict.round()
         return [foreign for f in store.port_counters.findings("site") for foreign in f.foreign]
 
     excesses = eventually(read, "management packets are seen")

@@ -26,7 +26,6 @@ from laas_service.adapters.fabric_import.recovery import Selection, recover
 from laas_service.app.lifecycle import State
 from laas_service.app.records import LinkState
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request, Sharing
 from laas_service.domain.constraints import Constraints, ContentionFree
@@ -49,6 +48,7 @@ from opensm_writer.desired import Step, subnet_configuration
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from opensm_writer.render import Settings
+from tests.convergers import Convergers
 from tests.fakes import FakeCompute
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
@@ -632,7 +632,7 @@ def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
         store._transactions.at = at
         store.fabrics.add("site", topology, inventory)
         clock = [datetime(2026, 1, 1, tzinfo=UTC)]
-        worker = Converger(
+        worker = Convergers(
             store, FakeCompute(), here.manager, now=lambda: clock[0], chance=Random(1)
         )
 

@@ -28,7 +28,6 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
 from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.converger import Converger
 from laas_service.cmd import manage
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
@@ -43,6 +42,7 @@ from opensm_writer.local import LocalSubnetManager
 from opensm_writer.render import Settings
 from opensm_writer.site import SiteSettings
 from tests import demo
+from tests.convergers import Convergers
 from tests.fakes import FakeCompute
 from tests.functional.test_opensm import SWEEP_ON_SIGNAL, Site, site, top_guid
 from tests.marks import needs_ibsim
@@ -240,7 +240,7 @@ def printed_keys(here: Site, directory: Path, *options: str, code: int = 0) -> t
 def converged(here: Site, store: SqlStore, *sizes: int) -> None:
     """Admit tenants; publish, start OpenSM, and wait until all are active."""
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
-    worker = Converger(store, FakeCompute(), here.manager, now=lambda: clock[0], chance=Random(1))
+    worker = Convergers(store, FakeCompute(), here.manager, now=lambda: clock[0], chance=Random(1))
 
     def done() -> bool:
         clock[0] += timedelta(minutes=5)

@@ -40,7 +40,6 @@ from laas_service.app.requests import (
 )
 from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases
-from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
 from laas_service.domain.moves.consent import Consent, Movable
@@ -49,6 +48,7 @@ from laas_service.domain.routing.fabric_tables import ForwardingTables, forwardi
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.domain.verification import isolation_violations, shape_violations
 from laas_service.messages import FabricState, Span
+from tests.convergers import Convergers
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.unit.domain.verification.sound import inventory_of
 from tests.walks import Mixed, Walks
@@ -139,9 +139,9 @@ class Site:
         )
         self.worker = self.started()
 
-    def started(self) -> Converger:
+    def started(self) -> Convergers:
         """A worker that knows nothing, as after a restart."""
-        return Converger(
+        return Convergers(
             self.store,
             self.compute,
             self.switches,

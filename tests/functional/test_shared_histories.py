@@ -33,7 +33,6 @@ from laas_service.app.records import AllocationRecord, Caller, HostState
 from laas_service.app.requests import AllocationRequest, ServicePolicy, SlotsRequest
 from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases
-from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Amounts, Sharing, SlotDemand
 from laas_service.domain.errors import Conflict, InvalidInput
@@ -46,6 +45,7 @@ from laas_service.domain.verification import (
     shape_violations,
     slot_violations,
 )
+from tests.convergers import Convergers
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.unit.domain.verification.sound import inventory_of
 
@@ -110,7 +110,7 @@ class Site:
         )
         self.allocations, self.moves = use_cases.allocations, use_cases.moves
         self.queue = AdmissionQueue(self.store, policies, Discipline(), clock=self.now)
-        self.worker = Converger(
+        self.worker = Convergers(
             self.store,
             self.compute,
             self.switches,

@@ -8,7 +8,9 @@ real database. The expected ends and links come from the cabling, not from what 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from datetime import UTC, datetime
 
 import pytest
 
@@ -18,13 +20,13 @@ from laas_service.adapters.fabric_import.fabric_file import parse_fabric
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ufm.manager import UfmRules, UfmSubnetManager
 from laas_service.adapters.ufm.rest import UfmRest
-from laas_service.app.worker.fault_observer import FaultObserver
-from laas_service.domain.errors import Unavailable
+from laas_service.domain.errors import LeaseLost, Unavailable
 from laas_service.domain.faults.interpretation import SwitchState
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.faults.observation import Rules
 from laas_service.domain.faults.reading import EndReading, PortState
 from laas_service.domain.inventory import PortRef
+from tests.convergers import Observing
 from tests.ufm.cabling import Fabric
 from tests.ufm.manager import OURS, settings
 from tests.ufm.server import standing_in
@@ -56,13 +58,26 @@ class Site:
         rest = UfmRest(settings(self.standin, self.directory), sleep=lambda seconds: None)
         clock = lambda: self.now  # noqa: E731
         self.port = UfmSubnetManager(rest, own, self.store, memory, clock=clock, now=clock)
-        self.observer = FaultObserver(self.store, self.port, rules=RULES, clock=clock)
+        when = lambda: datetime.fromtimestamp(self.now, UTC)  # noqa: E731
+        self.steps: list[str] = []
+        self.lost = False
+        self.observing = Observing(
+            *(self.store, self.port, "f", when),
+            marks=self.port,
+            faults=RULES,
+            at=self.steps.append,
+            before_effect=self.check_lease,
+        )
+
+    def check_lease(self):
+        """Fails once another worker has the fabric."""
+        if self.lost:
+            raise LeaseLost("another worker holds f")
 
     def round(self, seconds=STEP):
         self.now += seconds
-        return self.observer.observe(
-            self.store.fabrics.get("f"), lambda fabric, guids: frozenset(guids)
-        )
+        with contextlib.suppress(LeaseLost):
+            return self.observing.round()
 
     def rounds(self, number, seconds=STEP):
         for _ in range(number):
@@ -332,6 +347,23 @@ def test_a_quarantined_link_is_marked_until_its_quarantine_ends(marking):
     site.rounds(3)
     assert site.port._memory.marked("f") == frozenset()
     assert site.failed == set()
+
+
+def test_ports_are_marked_in_a_step_of_the_worker_that_holds_the_fabric(marking):
+    """A reading only asks; so a worker that lost its fabric marks nothing, and can be killed."""
+    site, (link, cable) = marking, marking.cable()
+    site.round()
+    site.lost = True
+    flap(site, cable)
+    site.rounds(3)
+    assert site.failed == {link}
+    site.read()
+    assert (marks(site), site.steps) == (set(), [])
+    assert not [path for verb, path in site.ufm.calls if verb == "PUT"]
+    site.lost = False
+    site.rounds(2)
+    assert marks(site) == {name(cable.lower), name(cable.upper)}
+    assert site.steps[:2] == ["before mark ports", "after mark ports"]
 
 
 def test_without_the_option_nothing_is_marked(site):

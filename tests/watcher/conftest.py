@@ -23,8 +23,8 @@ from watcher.tests.functional.base import WatcherEnvironment
 from watcher.tests.local_fixtures.api import APIFixture
 from wsgi_intercept import interceptor
 
-from laas_service.app.worker.converger import Converger
 from laas_service.domain.topology import Topology, Xgft
+from tests.convergers import Convergers
 from tests.functional.api.conftest import bare as bare
 from tests.functional.api.conftest import client as client
 from tests.functional.api.conftest import empty_database as empty_database
@@ -51,7 +51,7 @@ class Worker:
     def __init__(self, deployment, application):
         self.application = application
         self.deployment = deployment
-        self.converger = Converger(
+        self.converger = Convergers(
             deployment.store,
             deployment.compute,
             deployment.subnet_manager,

@@ -60,6 +60,39 @@ def _page(conditions: frozenset[str]) -> Select[models.Allocation]:
     return query.order_by(table.sequence).limit(bindparam("limit", type_=Integer))
 
 
+def due_rows(
+    session: Session, now: datetime, *, longest: timedelta, faulty: bool, fabric: str | None
+) -> list[models.Allocation]:
+    """The rows of allocations with a step due; see ``Allocations.due``."""
+    table = models.Allocation
+    ready = or_(table.due_at.is_(None), table.due_at <= now, table.due_at > now + longest)
+    if fabric is not None:
+        ready = and_(table.fabric == fabric, ready)
+    changeable = table.state.in_([state.value for state in DUE_IF_CHANGING])
+    degraded = and_(changeable, table.faults.is_not(None), table.leaving.is_(None))
+    moving = or_(
+        table.state.in_([state.value for state in DUE]),
+        and_(changeable, table.leaving.is_not(None)),
+        and_(changeable, table.announced.is_not(None), table.moves_at <= now),
+    )
+    due = or_(moving, degraded) if faulty else moving
+    rows = session.scalars(select(table).where(ready, due).order_by(table.sequence)).all()
+    return sorted(
+        (
+            row
+            for row in rows
+            if not _only_degraded(row, now) or faults_from(row.faults).replaceable
+        ),
+        key=lambda row: _only_degraded(row, now),
+    )
+
+
+def _only_degraded(row: models.Allocation, now: datetime) -> bool:
+    """Whether failed links are the only reason for an allocation to be due."""
+    moves = row.announced is not None and row.moves_at is not None and row.moves_at <= now
+    return State(row.state) in DUE_IF_CHANGING and row.leaving is None and not moves
+
+
 @dataclass
 class Allocations(Retention):
     """Reads allocations, finds those with a step due, and records their next state."""
@@ -130,26 +163,9 @@ class Allocations(Retention):
         faulty: bool = False,
         fabric: str | None = None,
     ) -> list[str]:
-        table = models.Allocation
-        ready = or_(table.due_at.is_(None), table.due_at <= now, table.due_at > now + longest)
-        if fabric is not None:
-            ready = and_(table.fabric == fabric, ready)
-        changeable = table.state.in_([state.value for state in DUE_IF_CHANGING])
-        moving = or_(
-            table.state.in_([state.value for state in DUE]),
-            and_(changeable, table.leaving.is_not(None)),
-            and_(changeable, table.announced.is_not(None), table.moves_at <= now),
-        )
-        query = select(table.id).where(ready, moving).order_by(table.sequence)
         with self.transactions.reading() as session:
-            ids = list(session.scalars(query))
-            if faulty:
-                degraded = select(table.id, table.faults).where(
-                    ready, changeable, table.faults.is_not(None), table.leaving.is_(None)
-                )
-                rows = session.execute(degraded.order_by(table.sequence)).all()
-                ids += [row.id for row in rows if faults_from(row.faults).replaceable]
-            return ids
+            rows = due_rows(session, now, longest=longest, faulty=faulty, fabric=fabric)
+            return [row.id for row in rows]
 
     def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
         table = models.Allocation

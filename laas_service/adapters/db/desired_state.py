@@ -26,11 +26,8 @@ class DesiredState:
     ledgers: LedgerCache
 
     def routed(self, fabric_id: str) -> FabricState:
-        with self.transactions.reading() as session:
-            state, _ = self.ledgers.steady(
-                session, fabric_id, lambda: self._routed(session, fabric_id)
-            )
-        return state
+        with self.transactions.reading_one_state() as session:
+            return self._routed(session, fabric_id)
 
     def _routed(self, session: Session, fabric_id: str) -> FabricState:
         record = self.ledgers.record(session, fabric_id)

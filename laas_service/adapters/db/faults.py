@@ -62,7 +62,7 @@ class Faults:
 
     def observation(self, fabric_id: str) -> Observation:
         with self.transactions.reading() as session:
-            return _observation(session, self.ledgers.record(session, fabric_id))
+            return read_observation(session, self.ledgers.record(session, fabric_id))
 
     def mode(self, fabric_id: str) -> Mode | None:
         with self.transactions.reading() as session:
@@ -78,14 +78,15 @@ class Faults:
         reading: FabricReading,
         judge: Callable[[Observation], Judgement],
         seconds: float,
+        known: Observation | None = None,
     ) -> Judgement:
-        before = self.observation(fabric_id)
+        before = known or self.observation(fabric_id)
         judgement = judge(before)
         if not _to_write(before, judgement, seconds):
             return judgement
         with self.transactions.writing("observe") as session:
             fabric = self.components.locked(session, fabric_id)
-            before = _observation(session, fabric)
+            before = read_observation(session, fabric)
             judgement = judge(before)
             row = _row(session, fabric_id)
             row.memory = memory_document(judgement.memory)
@@ -255,11 +256,12 @@ def _row(session: Session, fabric_id: str) -> models.Observation:
     return row
 
 
-def _observation(session: Session, fabric: FabricRecord) -> Observation:
+def read_observation(session: Session, fabric: FabricRecord) -> Observation:
+    """What is remembered of the faults of a fabric."""
     table = models.Observation
     row = session.scalar(select(table).where(table.fabric == fabric.id))
-    operator = _operator_states(session, fabric)
     words = component_words.switch_words(session, fabric)
+    operator = _operator_states(session, fabric, words.keys())
     repaired = frozenset(guid for guid, word in words.items() if word.repaired_at is not None)
     if row is None:
         return Observation(operator=operator, repaired=repaired)
@@ -284,7 +286,9 @@ def _acknowledgement(document: Any) -> Acknowledgement | None:
     return Acknowledgement(at, document["text"], by)
 
 
-def _operator_states(session: Session, fabric: FabricRecord) -> OperatorStates:
+def _operator_states(
+    session: Session, fabric: FabricRecord, switches: Collection[int]
+) -> OperatorStates:
     """What operators said of links and switches; a leaf is drained if hosts are with it."""
     link, host = models.LinkState, models.HostState
     failed = session.scalars(
@@ -296,7 +300,7 @@ def _operator_states(session: Session, fabric: FabricRecord) -> OperatorStates:
     leaves = {int(guid, 16) for guids in drained for guid in guids or ()}
     return OperatorStates(
         frozenset(map(fabric.topology.tree.link_at, failed)),
-        frozenset(component_words.switch_words(session, fabric).keys() | leaves),
+        frozenset(leaves.union(switches)),
     )
 
 

@@ -25,6 +25,7 @@ from laas_service.messages import (
     seconds_by_span,
 )
 
+_ROUTES = select(models.Fabric.routes_generation).where(models.Fabric.id == bindparam("id"))
 _LEASE = select(models.Lease).where(models.Lease.fabric == bindparam("fabric"))
 
 
@@ -85,7 +86,7 @@ class Observations:
             if generation is None:
                 return
             row.confirmed = max(generation, confirmed)
-            wanted = self.ledgers.record(session, fabric_id).routes_generation
+            wanted = session.scalar(_ROUTES, {"id": fabric_id})
             if generation > confirmed:
                 detail = f"generation {generation} {CONFIRMATION[applied.by]}"
                 self.transactions.announce(

@@ -25,6 +25,7 @@ from laas_service.adapters.db.placement_changes import PlacementChanges
 from laas_service.adapters.db.port_counters import PortCounters
 from laas_service.adapters.db.queue_rooms import QueueRooms
 from laas_service.adapters.db.quotas import SqlQuotas
+from laas_service.adapters.db.rounds import Rounds
 from laas_service.adapters.db.transactions import (
     KEEP_DELTAS,
     KEEP_EVENTS,
@@ -86,6 +87,7 @@ class SqlStore:
         self.placement_changes = PlacementChanges(transactions, ledgers, self._decider)
         self.port_counters = PortCounters(transactions, ledgers)
         self.queue_rooms = QueueRooms(transactions)
+        self.rounds = Rounds(transactions, ledgers)
         self.quotas = SqlQuotas(self._engine, transactions.now)
 
     def check(self) -> None:

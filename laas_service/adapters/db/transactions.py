@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 from sqlalchemy import (
     Engine,
@@ -40,6 +40,8 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import NEWEST, AllocationRecord, Drift, Enclosing, Event, Lease
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.messages import ConfirmedBy, Initiator, Notification, Span, seconds_by_span
+
+T = TypeVar("T")
 
 KEEP_DELTAS = 10_000
 """Deltas that are kept, and up to a hundredth more; a process that lags further behind reads the
@@ -377,7 +379,7 @@ def locked_generation(session: Session, fabric_id: str) -> int:
     return generation
 
 
-def batches(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+def batches(numbers: Sequence[T]) -> Iterator[Sequence[T]]:
     """``FEW`` at a time: databases bound the parameters of a statement."""
     for first in range(0, len(numbers), FEW):
         yield numbers[first : first + FEW]

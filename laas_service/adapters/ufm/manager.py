@@ -20,8 +20,7 @@ from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.domain.errors import Conflict, InvalidInput, LaasError
 from laas_service.domain.faults.counters import SwitchCounters
-from laas_service.domain.faults.memory import LinkCondition
-from laas_service.domain.faults.reading import FabricReading, UnhealthyPort
+from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState, Span
@@ -129,6 +128,9 @@ class UfmSubnetManager:
         self._reading: FabricReading | None = None
         self._comparison_problem = ""  # as logged last
         self._taken_back: frozenset[PortRef] = frozenset()  # marks that UFM was asked to end
+        self._unhealthy: frozenset[PortRef] = frozenset()  # by the last reading
+        self._marked: frozenset[PortRef] = frozenset()  # as noted at the last reading
+        self._marks_read = False  # since marks were last changed
         self._read_at = -math.inf  # by ``clock``: when the next reading is due
 
     def publish(self, state: FabricState) -> Mapping[Span, float]:
@@ -236,8 +238,6 @@ class UfmSubnetManager:
     def reading(self, fabric: str) -> FabricReading | None:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``; the last one until another
         is due.
-
-        Also has UFM isolate the links in quarantine, and takes that back; failures are logged.
         """
         self._check_fabric(fabric)
         begun = self._clock()
@@ -252,7 +252,8 @@ class UfmSubnetManager:
             changed = before is not None and replace(before, at=at) != self._reading
             interval = 0.0 if changed else self._rules.ports_interval
             self._read_at = max(begun + interval, ended + REST * (ended - begun))
-            self._mark(fabric, unhealthy, marked)
+            self._unhealthy, self._marked = frozenset(port for port, _ in unhealthy), marked
+            self._marks_read = True
         return self._reading
 
     def _removed_links(self) -> list[tuple[PortRef, PortRef]]:
@@ -267,40 +268,32 @@ class UfmSubnetManager:
         self._comparison_problem = problem
         return removed
 
-    def _mark(
-        self, fabric: str, unhealthy: Collection[UnhealthyPort], marked: frozenset[PortRef]
-    ) -> None:
-        """Make the ports that the service marked those of links in quarantine.
+    def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
+        """See ``laas_service.app.ports.subnet_manager.MarkedPorts``; once for each reading."""
+        return self._marks_read and any(self._mark_changes(self._marked, wanted))
 
-        Ports that UFM holds unhealthy without the service are left to whoever marked them.
-        """
-        wanted = self._quarantined(fabric) if self._rules.mark_unhealthy else frozenset()
-        listed_ports = {port for port, _ in unhealthy}
-        new, back = wanted - marked - listed_ports, marked - wanted
-        gone = (back & self._taken_back) - listed_ports
-        try:
-            self._memory.unmark(fabric, gone)
-            self._memory.mark(fabric, new)  # before UFM is asked
-            for ports, policy in (
-                (back - gone, False),
-                (new | (wanted & marked) - listed_ports, True),
-            ):
-                if ports:
-                    self._ufm.set_unhealthy(ports, policy)
-            self._taken_back = back - gone
-        except LaasError as error:
-            LOG.warning("fabric %s: quarantined links are not marked in UFM: %s", fabric, error)
+    def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
+        """See ``laas_service.app.ports.subnet_manager.PortMarks``. Raises: Unavailable."""
+        self._check_fabric(fabric)
+        gone, back, new, again = self._mark_changes(self._memory.marked(fabric), wanted)
+        self._marks_read = False
+        self._memory.unmark(fabric, gone)
+        self._memory.mark(fabric, new)  # before UFM is asked
+        if back:
+            self._ufm.set_unhealthy(back, False)
+        if new | again:
+            self._ufm.set_unhealthy(new | again, True)
+        self._taken_back = back
 
-    def _quarantined(self, fabric: str) -> frozenset[PortRef]:
-        """Both ends of the links in quarantine."""
-        links = self._recorded.faults.observation(fabric).memory.links
-        cables = self._recorded.fabrics.get(fabric).inventory.cable_of_link
-        return frozenset(
-            end
-            for link, entry in links.items()
-            if entry.marked and entry.condition is LinkCondition.QUARANTINED and link in cables
-            for end in (cables[link].lower, cables[link].upper)
-        )
+    def _mark_changes(
+        self, marked: frozenset[PortRef], wanted: frozenset[PortRef]
+    ) -> tuple[frozenset[PortRef], ...]:
+        """By the last reading: marks that UFM has ended, and those to end, to make, to repeat."""
+        wanted = wanted if self._rules.mark_unhealthy else frozenset()
+        back = marked - wanted
+        gone = (back & self._taken_back) - self._unhealthy
+        new = wanted - marked - self._unhealthy
+        return gone, back - gone, new, (wanted & marked) - self._unhealthy
 
     def counters(self, fabric: str) -> tuple[SwitchCounters, ...]:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``; UFM keeps its own."""

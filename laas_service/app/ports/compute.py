@@ -188,13 +188,10 @@ class MoveProgress:
 NOTHING_MOVED = MoveProgress()
 
 
-class Compute(Protocol):
-    """Makes hosts accept one project's servers only. Every method is safe to repeat.
+class ComputeReader(Protocol):
+    """Questions to compute about hosts, aggregates and servers; none of them changes anything.
 
-    Errors of all methods: ``Unavailable`` when Nova or placement does not answer or its answer
-    makes no sense (the outcome is unknown); ``NotFound`` for a host it does not know;
-    ``LimitExceeded``; ``Forbidden`` if the service's own user lacks a right; ``Conflict`` if
-    others changed an aggregate of the service; ``HostsBusy`` where stated.
+    Errors of all methods: as those of ``Compute``.
     """
 
     scripted: ClassVar[bool]
@@ -210,12 +207,6 @@ class Compute(Protocol):
         Until the end, this thread's ``pool``, ``handed_over`` and ``hand_over`` of what is handed
         over already rely on one list of the aggregates, and on what an earlier ``look`` saw of
         the servers; a host that then seems to have strangers is looked at again.
-        """
-
-    def pool(self, hosts: Collection[str]) -> None:
-        """Take hosts under management: a free host in the pool accepts nobody.
-
-        ``HostsBusy`` names the hosts that run servers; all other hosts are in the pool then.
         """
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
@@ -239,6 +230,34 @@ class Compute(Protocol):
 
     def load(self, hosts: Collection[str]) -> ServerLoad | None:
         """The servers that compute itself has on these hosts; None if it cannot tell."""
+
+    def slot_holders(self, handover: Handover) -> Sequence[Occupant]:
+        """The servers (and migrations) that hold slots of an allocation of class ``shared``."""
+
+    def handed_over(self) -> Mapping[str, Handover]:
+        """Allocations handed over now, by allocation id, as observed, with all slots."""
+
+    def observed(self) -> Observed:
+        """State from one list-aggregates call; neither servers nor slots are read."""
+
+    def server_limit(self, project_id: str) -> int | None:
+        """How many servers the project may run; None if unlimited or unknown."""
+
+
+class Compute(ComputeReader, Protocol):
+    """Makes hosts accept one project's servers only. Every method is safe to repeat.
+
+    Errors of all methods: ``Unavailable`` when Nova or placement does not answer or its answer
+    makes no sense (the outcome is unknown); ``NotFound`` for a host it does not know;
+    ``LimitExceeded``; ``Forbidden`` if the service's own user lacks a right; ``Conflict`` if
+    others changed an aggregate of the service; ``HostsBusy`` where stated.
+    """
+
+    def pool(self, hosts: Collection[str]) -> None:
+        """Take hosts under management: a free host in the pool accepts nobody.
+
+        ``HostsBusy`` names the hosts that run servers; all other hosts are in the pool then.
+        """
 
     def close(self, hosts: Collection[str], closed: Collection[str]) -> None:
         """Of these hosts make exactly ``closed`` accept no new server of any project.
@@ -275,9 +294,6 @@ class Compute(Protocol):
         the owner has to do is ``stuck``.
         """
 
-    def slot_holders(self, handover: Handover) -> Sequence[Occupant]:
-        """The servers (and migrations) that hold slots of an allocation of class ``shared``."""
-
     def fence(self, allocation_id: str) -> None:
         """From now on the hosts of the allocation accept no new server.
 
@@ -290,12 +306,3 @@ class Compute(Protocol):
         The allocation may be handed over in part, or not at all. ``HostsBusy`` if servers
         still run there. With ``force`` an adapter that can asks for their end first.
         """
-
-    def handed_over(self) -> Mapping[str, Handover]:
-        """Allocations handed over now, by allocation id, as observed, with all slots."""
-
-    def observed(self) -> Observed:
-        """State from one list-aggregates call; neither servers nor slots are read."""
-
-    def server_limit(self, project_id: str) -> int | None:
-        """How many servers the project may run; None if unlimited or unknown."""

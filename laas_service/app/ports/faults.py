@@ -26,12 +26,14 @@ class Faults(Protocol):
         reading: FabricReading,
         judge: Callable[[Observation], Judgement],
         seconds: float,
+        known: Observation | None = None,
     ) -> Judgement:
         """Judge a reading, and record the judgement with all changes of links: one transaction,
         one generation.
 
         ``judge`` may be called twice, as the record may change before the transaction. A judgement
         that says nothing new is not written, unless the last one was written ``seconds`` ago.
+        ``known`` is what was remembered when this round was read; None: it is read first.
         """
 
     def set_mode(self, fabric_id: str, mode: Mode | None, *, by: Initiator | None = None) -> None:

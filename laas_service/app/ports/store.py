@@ -15,6 +15,7 @@ from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.queue_rooms import QueueRooms
 from laas_service.app.ports.quotas import Quotas
+from laas_service.app.ports.rounds import Rounds
 from laas_service.app.records import Lease
 
 
@@ -53,6 +54,9 @@ class Store(Protocol):
 
     @property
     def queue_rooms(self) -> QueueRooms: ...
+
+    @property
+    def rounds(self) -> Rounds: ...
 
     @property
     def quotas(self) -> Quotas: ...

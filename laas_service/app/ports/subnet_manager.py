@@ -8,6 +8,7 @@ from typing import Protocol
 from laas_service.app.ports.observations import Observations
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
+from laas_service.domain.inventory import PortRef
 from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
 
 
@@ -22,17 +23,8 @@ class Switches(Protocol):
         """
 
 
-class SubnetManager(Switches, Protocol):
-    """Makes switches route as recorded."""
-
-    def publish(self, state: FabricState) -> Mapping[Span, float]:
-        """Make the files for this state current and have them read; safe to repeat.
-
-        Returns the seconds of its steps; empty if they are taken by another process.
-
-        ``LimitExceeded``, ``Unavailable``, or ``Conflict`` if it would disturb a tenant
-        that did not change; the files published before then stay.
-        """
+class SubnetManagerReader(Switches, Protocol):
+    """Questions to the subnet manager and the switches; none of them changes anything there."""
 
     def on_disk(self, fabric: str) -> tuple[int, str] | None:
         """The generation, with its stamp, of the files that a set now would replace.
@@ -56,6 +48,36 @@ class SubnetManager(Switches, Protocol):
         """Port counters that were read since the last call, the newest of each switch.
 
         ``at`` is by the clock of the service. Empty where the store gets them otherwise.
+        """
+
+
+class SubnetManager(SubnetManagerReader, Protocol):
+    """Makes switches route as recorded."""
+
+    def publish(self, state: FabricState) -> Mapping[Span, float]:
+        """Make the files for this state current and have them read; safe to repeat.
+
+        Returns the seconds of its steps; empty if they are taken by another process.
+
+        ``LimitExceeded``, ``Unavailable``, or ``Conflict`` if it would disturb a tenant
+        that did not change; the files published before then stay.
+        """
+
+
+class MarkedPorts(Protocol):
+    """Shows which ports a manager isolates because this service asked it to."""
+
+    def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
+        """Whether the last ``reading`` shows other marks than ``wanted``."""
+
+
+class PortMarks(MarkedPorts, Protocol):
+    """Has a manager isolate the ports of links in quarantine."""
+
+    def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
+        """Make the ports that this service has marked exactly ``wanted``; safe to repeat.
+
+        Ports that the manager isolates without the service are left alone. ``Unavailable``.
         """
 
 

@@ -1,36 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Publishes the routes of fabrics, and reads back what their switches run."""
+"""Publishes the routes of one fabric, and reads back what its switches run."""
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Set
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
-from laas_service.app.records import FabricRecord
+from laas_service.app.records import FabricRecord, Holding
 from laas_service.domain.errors import LaasError, LeaseLost
-from laas_service.messages import Applied, ConfirmedBy, Initiator, Span
+from laas_service.messages import Applied, ConfirmedBy, Span
 
 LOG = logging.getLogger(__name__)
 
-Effect = Callable[[str, Callable[[], object]], None]
+Effect = Callable[[str, Callable[[], Mapping[Span, float]]], Mapping[Span, float]]
 """Takes an effect outside, given its name; raises ``LeaseLost`` if it must not happen."""
 
-ActingFor = Callable[[Initiator | None], AbstractContextManager[None]]
-"""A context in which every log line names this initiator; None names nobody."""
+Stamped = tuple[int, str]
+"""A generation of routes, and its stamp."""
 
-
-FROZEN = 0, ""
+FROZEN: Stamped = 0, ""
 """No generation: stands for routes that were not published because the fabric was frozen."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    routes: tuple[int, str]
+    routes: Stamped
     at: datetime
 
 
@@ -43,105 +40,107 @@ class _Spent:
     confirmed: bool = False
 
 
-def _routes(fabric: FabricRecord) -> tuple[int, str]:
-    """The generation of the newest routes, and its stamp."""
-    return fabric.routes_generation, fabric.routes_stamp
-
-
+@dataclass(slots=True)
 class RoutePublisher:
     """One worker's view of the subnet manager; remembers what it read and what it published.
 
-    The same routes are published again after ``apply_timeout`` seconds. "Newest routes" are
-    those of the recorded ``routes_generation``. Nothing is published for a fabric that is
-    ``frozen``.
+    "Newest routes" are those of the recorded ``routes_generation``, as last read.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        subnet_manager: SubnetManager,
-        *,
-        now: Callable[[], datetime],
-        apply_timeout: float,
-        effect: Effect,
-        frozen: Callable[[str], bool] = lambda fabric: False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._subnet_manager = subnet_manager
-        self._now = now
-        self._apply_timeout = timedelta(seconds=apply_timeout)
-        self._effect = effect
-        self._frozen = frozen
-        self._clock = clock
-        self._spent: dict[str, _Spent] = {}  # by the last publication
-        self._last_routes: dict[str, tuple[int, str]] = {}  # taken over, or published last
-        self._published: dict[str, _Published] = {}
-        self._applied: dict[str, Applied] = {}  # as read in this round
-        self._recorded: dict[str, Applied] = {}  # as recorded last
-        self._unread: set[str] = set()  # fabrics published and not read back since
+    store: Store
+    subnet_manager: SubnetManager
+    fabric: str
+    effect: Effect
+    frozen: Callable[[], bool]
+    """Whether nothing of the fabric's routes may change now."""
+    now: Callable[[], datetime]
+    clock: Callable[[], float]
+    """Measures seconds."""
+    apply_timeout: float
+    """The same routes are published again after so many seconds."""
+
+    _newest: Stamped = field(default=FROZEN, init=False)
+    _outdated: bool = field(default=False, init=False)  # newer routes may be recorded
+    _taken_over: Stamped | None = field(default=None, init=False)  # or published last
+    _published: _Published | None = field(default=None, init=False)
+    _spent: _Spent | None = field(default=None, init=False)  # by the last publication
+    _applied: Applied | None = field(default=None, init=False)  # as read in this round
+    _recorded: Applied | None = field(default=None, init=False)  # as recorded last
+    _unread: bool = field(default=False, init=False)  # published, and not read back since
 
     def begin_round(self) -> None:
         """From now on the switches are asked again what they run."""
-        self._applied.clear()
+        self._applied = None
 
-    def has_taken_over(self, fabric_id: str) -> bool:
-        """Whether ``take_over`` was called for the fabric, or its routes were published."""
-        return fabric_id in self._last_routes
+    def see(self, fabric: FabricRecord) -> None:
+        """The record of the fabric was read: it tells the newest routes."""
+        self._newest = fabric.routes_generation, fabric.routes_stamp
+        self._outdated = False
 
-    def take_over(self, fabric: FabricRecord) -> None:
+    def changed_since(self) -> None:
+        """Newer routes may have been recorded since."""
+        self._outdated = True
+
+    @property
+    def has_taken_over(self) -> bool:
+        """Whether ``take_over`` was called, or routes were published."""
+        return self._taken_over is not None
+
+    def take_over(self) -> None:
         """From now on changes of the fabric's routes are published."""
-        self._last_routes[fabric.id] = _routes(fabric)
+        self._taken_over = self._newest
 
-    def has_changed(self, fabric: FabricRecord) -> bool:
-        """Whether its routes changed since they were last published, or taken over."""
-        return self._last_routes.get(fabric.id) not in (None, _routes(fabric))
+    @property
+    def has_changed(self) -> bool:
+        """Whether the newest routes are others than those published last, or taken over."""
+        if self._outdated:
+            self.see(self.store.fabrics.get(self.fabric))
+        return self._taken_over not in (None, self._newest)
 
-    def can_be_confirmed(self, fabric_id: str, generation: int) -> bool:
-        """False if routes of this generation were certainly never published.
+    def runs_newest(self) -> bool:
+        """Whether the switches run the newest routes."""
+        return self.applied().generation == self._newest[0]
 
-        The switches need not be read then: that is slow on a large fabric.
-        """
-        last = self._last_routes.get(fabric_id, FROZEN)
+    def can_be_confirmed(self, generation: int) -> bool:
+        """False if routes of this generation were certainly never published."""
+        last = self._taken_over or FROZEN
         return last == FROZEN or last[0] >= generation
 
-    def applied(self, fabric_id: str) -> Applied:
+    def applied(self) -> Applied:
         """What the switches run, read once a round and after each publication.
 
         A generation that is not in the database's past (the database went back) counts as none,
         and the fabric goes forward above it. The answer is recorded for other processes, unless the
         switches lost the newest routes: ``record_loss`` records that.
         """
-        if fabric_id not in self._applied:
-            self._unread.discard(fabric_id)
-            begun = self._clock()
-            applied = self._subnet_manager.applied(fabric_id)
-            generation = applied.generation
-            self._count_reading(fabric_id, applied, self._clock() - begun)
-            if generation is not None:
-                where = f"the switches run generation {generation}"
-                if self._goes_forward(fabric_id, generation, applied.stamp, where):
+        if self._applied is None:
+            self._unread = False
+            begun = self.clock()
+            applied = self.subnet_manager.applied(self.fabric)
+            self._count_reading(applied, self.clock() - begun)
+            if applied.generation is not None:
+                where = f"the switches run generation {applied.generation}"
+                if self._goes_forward((applied.generation, applied.stamp), where):
                     applied = Applied(None, f"{where}, which the database does not have")
-            fabric = self._store.fabrics.get(fabric_id)
-            self._applied[fabric_id] = applied
-            if not self.has_lost(fabric, applied):
-                self._record(fabric_id, applied)
-        return self._applied[fabric_id]
+            self._applied = applied
+            if not self.has_lost(applied):
+                self._record(applied)
+        return self._applied
 
-    def spent(self, fabric_id: str, generation: int) -> Mapping[Span, float]:
+    def spent(self, generation: int) -> Mapping[Span, float]:
         """Seconds of the publication that brought routes of this generation to the switches.
 
         Empty if that was not the last one, or another worker made it.
         """
-        last = self._spent.get(fabric_id)
+        last = self._spent
         return last.seconds if last is not None and last.generation >= generation else {}
 
-    def _count_reading(self, fabric_id: str, applied: Applied, seconds: float) -> None:
+    def _count_reading(self, applied: Applied, seconds: float) -> None:
         """Count a reading after the last publication, until that is confirmed.
 
         Where an agent tells its own time, that counts instead.
         """
-        last, generation = self._spent.get(fabric_id), applied.generation
+        last, generation = self._spent, applied.generation
         if last is None or last.confirmed:
             return
         last.seconds[Span.READ_BACK] = last.seconds.get(Span.READ_BACK, 0.0) + seconds
@@ -149,98 +148,93 @@ class RoutePublisher:
         if last.confirmed:
             last.seconds.update(applied.spent)
 
-    def _goes_forward(self, fabric_id: str, generation: int, stamp: str, where: str) -> bool:
+    def _goes_forward(self, routes: Stamped, where: str) -> bool:
         """Whether a generation is of another past of the database, which goes on above it then."""
-        if self._store.fabrics.in_past(fabric_id, generation, stamp):
+        if routes == self._newest and routes[1]:
             return False
-        return self._store.fabrics.go_forward(fabric_id, generation, stamp, where)
+        if self.store.fabrics.in_past(self.fabric, *routes):
+            return False
+        if not self.store.fabrics.go_forward(self.fabric, *routes, where):
+            return False
+        self.see(self.store.fabrics.get(self.fabric))
+        return True
 
-    def prepared(self, fabric_id: str) -> bool:
+    def prepared(self) -> bool:
         """Whether ``applied`` would not wait for tables; if not, ask again in a later round."""
-        return self._subnet_manager.prepared(fabric_id)
+        return self.subnet_manager.prepared(self.fabric)
 
-    def compared(self, fabric: FabricRecord, switches: Set[int]) -> frozenset[int]:
-        """Those of these switches (GUIDs) that have the tables of a confirmed generation."""
-        applied = self.applied(fabric.id)
-        if applied.generation is None:
-            return frozenset()
-        return frozenset(switches).difference(applied.without, applied.unconfirmed)
-
-    def has_lost(self, fabric: FabricRecord, applied: Applied) -> bool:
+    def has_lost(self, applied: Applied) -> bool:
         """Whether the switches ran the newest routes when last recorded, and no longer do."""
-        newest = fabric.routes_generation
-        return applied.generation != newest and self._last_recorded(fabric.id).generation == newest
+        newest, _ = self._newest
+        return applied.generation != newest and self._last_recorded().generation == newest
 
-    def record_loss(self, fabric_id: str, applied: Applied) -> None:
+    def record_loss(self, applied: Applied) -> None:
         """Record what the switches run instead; the newest routes may be published at once."""
-        self._record(fabric_id, applied)
-        self._published.pop(fabric_id, None)
+        self._record(applied)
+        self._published = None
 
-    def ever_applied(self, fabric: FabricRecord) -> bool:
+    def ever_applied(self) -> bool:
         """Whether the switches have ever run the newest routes."""
-        return self._store.observations.holding(fabric.id).confirmed == fabric.routes_generation
+        return self.store.observations.holding(self.fabric).confirmed == self._newest[0]
 
-    def read_back(self, fabric_id: str) -> None:
+    def read_back(self) -> None:
         """Read what the switches run if routes were published and not read back yet."""
-        if fabric_id in self._unread:
+        if self._unread:
             try:
-                self.applied(fabric_id)
+                self.applied()
             except LaasError as error:
-                LOG.warning("fabric %s: %s", fabric_id, error)
+                LOG.warning("fabric %s: %s", self.fabric, error)
 
-    def _record(self, fabric_id: str, applied: Applied) -> None:
+    def _record(self, applied: Applied) -> None:
         """Records only what differs from the last record."""
-        if self._recorded.get(fabric_id) != applied:
-            self._store.observations.note_applied(fabric_id, applied)
-            self._recorded[fabric_id] = applied
+        if self._recorded != applied:
+            self.store.observations.note_applied(self.fabric, applied)
+            self._recorded = applied
 
-    def _last_recorded(self, fabric_id: str) -> Applied:
+    def _last_recorded(self) -> Applied:
         """What was recorded last, by this worker or the one before it."""
-        if fabric_id in self._recorded:
-            return self._recorded[fabric_id]
-        holding = self._store.observations.holding(fabric_id)
-        return Applied(
-            holding.applied,
-            holding.problem,
-            without=holding.without,
-            unconfirmed=holding.unconfirmed,
-            by=holding.applied_by or ConfirmedBy.NOBODY,
-            running=holding.running,
-        )
+        return self._recorded or _applied(self.store.observations.holding(self.fabric))
 
-    def publish(self, fabric_id: str) -> str | None:
+    def publish(self) -> str | None:
         """Publish the newest routes of all tenants; returns what went wrong, None if nothing.
 
         Routes that were published within ``apply_timeout`` are not published again: OpenSM
         starts over each time that it reads its files.
         """
         try:
-            if self._frozen(fabric_id):
-                self._last_routes[fabric_id] = FROZEN
+            if self.frozen():
+                self._taken_over = FROZEN
                 return "the fabric is frozen: no routes are published"
-            if published := self._subnet_manager.on_disk(fabric_id):
-                where = f"generation {published[0]} is published"
-                self._goes_forward(fabric_id, *published, where)
-            state = self._store.fabrics.routed(fabric_id)
-            routes = state.generation, state.stamp
-            self._last_routes[fabric_id] = routes
-            last = self._published.get(fabric_id)
-            now = self._now()
-            oldest = now - self._apply_timeout
+            if published := self.subnet_manager.on_disk(self.fabric):
+                self._goes_forward(published, f"generation {published[0]} is published")
+            state = self.store.fabrics.routed(self.fabric)
+            self._newest = self._taken_over = routes = state.generation, state.stamp
+            self._outdated = False
+            last, now = self._published, self.now()
+            oldest = now - timedelta(seconds=self.apply_timeout)
             if last is None or last.routes != routes or not oldest < last.at <= now:
                 spent = _Spent(state.generation)
-                self._effect(
-                    "publish", lambda: spent.seconds.update(self._subnet_manager.publish(state))
-                )
-                self._spent[fabric_id] = spent
-                self._published[fabric_id] = _Published(routes, now)
-                self._unread.add(fabric_id)
-            self._applied.pop(fabric_id, None)
+                publish = self.subnet_manager.publish
+                spent.seconds.update(self.effect("publish", lambda: publish(state)))
+                self._spent, self._published = spent, _Published(routes, now)
+                self._unread = True
+            self._applied = None
         except LeaseLost:
             raise
         except LaasError as error:
             return str(error)
         except Exception as error:
-            LOG.exception("fabric %s: routes could not be published", fabric_id)
+            LOG.exception("fabric %s: routes could not be published", self.fabric)
             return f"unexpected {type(error).__name__}: {error}"
         return None
+
+
+def _applied(holding: Holding) -> Applied:
+    return Applied(
+        holding.applied,
+        holding.problem,
+        without=holding.without,
+        unconfirmed=holding.unconfirmed,
+        by=holding.applied_by or ConfirmedBy.NOBODY,
+        running=holding.running,
+    )

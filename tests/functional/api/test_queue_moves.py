@@ -17,10 +17,10 @@ from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import HostState, Limits
 from laas_service.app.room_planner import Permission
-from laas_service.app.worker.converger import Converger
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.verification import isolation_violations, shape_violations
+from tests.convergers import Convergers
 from tests.functional.api.test_resize import names, story
 
 ROOM = "/v1/fabrics/main/make-room"
@@ -54,7 +54,7 @@ class Site:
         self.client = made.client(
             queue=self.discipline, policies=policies, limits=self.limits, unmoved=self.unmoved
         )
-        self.converger = Converger(
+        self.converger = Convergers(
             self.store, made.compute, made.subnet_manager, now=made.clock, chance=Random(1)
         )
 

@@ -187,7 +187,7 @@ def test_every_part_takes_over_its_options(parts, tmp_path):
     leases.run_once()
     after = leases._held["main"].converger
     assert after is not before
-    assert after._pace.last == 7
+    assert (after._rules.pace.last, after._rules.repair) == (7, False)
     assert leases._reconcile_interval == 99
 
 

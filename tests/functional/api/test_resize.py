@@ -10,8 +10,8 @@ import pytest
 
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.app.lifecycle import State
-from laas_service.app.worker.converger import Converger
 from laas_service.domain.errors import Unavailable
+from tests.convergers import Convergers
 from tests.functional.api.test_tenants import ask as ask
 
 HOSTS = "/v1/fabrics/main/hosts"
@@ -23,7 +23,7 @@ def work(deployment):
 
     def run():
         deployment.slept += 600
-        worker = Converger(
+        worker = Convergers(
             deployment.store,
             deployment.compute,
             deployment.subnet_manager,

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from laas_service.app.worker.converger import Converger
 from laas_service.domain.errors import Forbidden
+from tests.convergers import Convergers
 from tests.functional.api.test_evacuate import consents
 from tests.functional.api.test_evacuate import evacuate as evacuate
 from tests.functional.api.test_replace_hosts import LINKS, owned, owned_links
@@ -142,7 +142,7 @@ def test_servers_that_may_not_stop_move_where_their_ports_can_migrate_live(
     whys = [staying["why"] for staying in answer.json["staying"]]
     assert whys == ([] if live else ["movable is live"])
     client.post(f"{path}/replace-hosts", json={"hosts": [host]})
-    worker = Converger(
+    worker = Convergers(
         deployment.store,
         deployment.compute,
         deployment.subnet_manager,
@@ -272,7 +272,7 @@ def at_phase(deployment, phase):
             raise Killed
 
     deployment.store._transactions.at = at
-    worker = Converger(
+    worker = Convergers(
         deployment.store,
         deployment.compute,
         deployment.subnet_manager,

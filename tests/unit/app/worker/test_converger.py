@@ -19,8 +19,9 @@ from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState, Move
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.converger import BATCH_SECONDS, Converger, Pace
-from laas_service.app.worker.drift import difference_of_handovers
+from laas_service.app.worker.converger import BATCH_SECONDS
+from laas_service.app.worker.decide.drift import difference_of_handovers
+from laas_service.app.worker.round import Pace
 from laas_service.domain.allocation import (
     Allocation,
     GroupShare,
@@ -41,6 +42,7 @@ from laas_service.domain.topology import LeafLink, Topology, Xgft
 from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Applied, Initiator, Span
 from tests import rewind
+from tests.convergers import Convergers
 from tests.fakes import FakeCompute, FakeSubnetManager
 
 SMALL = Topology(Xgft((4, 2, 1), (1, 4, 0)), absent_hosts=frozenset({7}))
@@ -60,9 +62,9 @@ class World:
         self.converger = self.restarted(**options)
         store.fabrics.add("f", *fabric)
 
-    def restarted(self, **options) -> Converger:
+    def restarted(self, **options) -> Convergers:
         """A new converger, as after a restart of the worker."""
-        return Converger(
+        return Convergers(
             self.store,
             self.compute,
             self.switches,
@@ -504,7 +506,8 @@ def test_dying_at_any_step_and_starting_again(world, force):
                 raise Crash(step)
 
         world.converger = world.restarted()
-        world.converger._at = world.store._transactions.at = die
+        world.store._transactions.at = die
+        world.converger.at(die)
         try:
             world.later()
             world.converger.run_once()
@@ -714,23 +717,16 @@ def test_a_poisoned_allocation_is_parked_and_the_others_go_on(store):
 
 def test_a_fault_of_ours_with_one_allocation_holds_up_no_other(store, monkeypatch):
     """Also where it shows before the allocation has its turn."""
-    world, read = World(store), list[str]()
-    allocation, host_memory = store.allocations.get, store.compute_hosts.memory
+    world, awaited_hosts = World(store), lifecycle.awaited_hosts
 
-    def noted(id: str) -> AllocationRecord:
-        read[:] = [id]
-        record: AllocationRecord = allocation(id)
-        return record
-
-    def poisoned(fabric: str):
-        if read == ["a"]:
+    def poisoned(record: AllocationRecord) -> Allocation | None:
+        if record.id == "a":
             raise ZeroDivisionError("a bug")
-        return host_memory(fabric)
+        return awaited_hosts(record)
 
     world.allocate("a", 0)
     world.allocate("b", 1)
-    monkeypatch.setattr(store.allocations, "get", noted)
-    monkeypatch.setattr(store.compute_hosts, "memory", poisoned)
+    monkeypatch.setattr(lifecycle, "awaited_hosts", poisoned)
     world.converger.run_once()
     assert "unexpected ZeroDivisionError: a bug" in world.error("a")
     assert world.state("b") is State.ACTIVE
@@ -791,7 +787,7 @@ def test_what_the_switches_run_is_noted_when_it_changes(world):
 FAILED = LeafLink(0, 1, 1)
 
 
-def linked(world: World, **options) -> Converger:
+def linked(world: World, **options) -> Convergers:
     """Two hosts and two uplinks on each of two leaves; one of the uplinks has failed."""
     shares = (GroupShare(0, 0b11, 0b0011), GroupShare(1, 0b11, 0b0011))
     answer = Allocation("a", 4, "jigsaw", shares, (), Shape(1, 2, 2))
@@ -883,7 +879,8 @@ def test_dying_at_any_step_of_a_repair_and_starting_again(world):
                 raise Crash(step)
 
         world.converger = world.restarted()
-        world.converger._at = world.store._transactions.at = die
+        world.store._transactions.at = die
+        world.converger.at(die)
         with suppress(Crash):
             world.later()
             world.converger.run_once()

@@ -9,9 +9,7 @@ import pytest
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.records import LinkState
 from laas_service.app.views.traffic import tenant_traffic
-from laas_service.app.worker.converger import Converger
-from laas_service.app.worker.counter_accountant import CounterAccountant, CounterMode
-from laas_service.app.worker.fault_observer import FaultObserver
+from laas_service.app.worker.round import CounterMode
 from laas_service.domain.faults.counters import (
     CounterRules,
     PortCounters,
@@ -20,6 +18,7 @@ from laas_service.domain.faults.counters import (
 )
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.faults.observation import Rules
+from tests.convergers import Convergers
 from tests.unit.app.worker.test_fault_observer import Site as ObservedSite
 
 RULES = Rules(hold_down=2.0, breaker_share=0.2, quarantine=5.0, reading_lifetime=30.0)
@@ -31,19 +30,10 @@ class Site(ObservedSite):
 
     mode = CounterMode.MARK
 
-    def restarted(self, store: SqlStore | None = None) -> Converger:
+    def restarted(self, store: SqlStore | None = None) -> Convergers:
+        self.options = {"counters": self.mode, "counter_rules": COUNTER_RULES}
+        self.rules = RULES
         super().restarted(store)
-        self.accountant = CounterAccountant(
-            (store or self.store).port_counters, self.switches, mode=self.mode, rules=COUNTER_RULES
-        )
-        observer = FaultObserver(
-            store or self.store,
-            self.switches,
-            rules=RULES,
-            clock=lambda: self.now,
-            counters=self.accountant,
-        )
-        self.converger._observer = observer
         if not hasattr(self, "values"):
             self.values = {
                 (switch.guid, port): {"PortXmitData": 0, "PortRcvData": 0, "PortRcvErrors": 0}

@@ -21,7 +21,8 @@ from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover, Share
 from laas_service.app.records import Drift, DriftFacts
-from laas_service.app.worker import drift
+from laas_service.app.worker.decide import drift
+from laas_service.app.worker.instructions import HandOver, Pool, Publish, TakeBack
 from laas_service.domain.errors import NotFound, Unavailable
 from laas_service.messages import Applied, Condition, FabricState, Initiator, Span
 from opensm_writer.local import LocalSubnetManager
@@ -104,37 +105,37 @@ def test_a_difference_names_its_kind_its_subject_and_its_repair(store):
     assert drift.hosts_difference(fabric, record, handover) is None
     difference = drift.hosts_difference(fabric, record, None)
     assert difference == drift.Difference(
-        Drift.HOSTS, "a", ("f",), "nothing is handed over", drift.HandOver(record, handover)
+        Drift.HOSTS, "a", "f", "nothing is handed over", HandOver(handover), record
     )
-    assert difference.told == difference.finding == "allocation a: nothing is handed over"
-    assert drift.leftover_difference(record, handover, ("f",)) is None
-    leftover = drift.leftover_difference(replace(record, state=State.RELEASED), handover, ("f",))
+    assert difference.sentence == difference.finding == "allocation a: nothing is handed over"
+    assert drift.leftover_difference(record, handover, "f") is None
+    leftover = drift.leftover_difference(replace(record, state=State.RELEASED), handover, "f")
     assert leftover is not None
-    assert leftover.repair == drift.TakeBack(handover)
+    assert leftover.repair == TakeBack(handover)
     assert leftover.about == (Drift.LEFTOVER, "a")
-    unknown = drift.leftover_difference(None, handover, ("f",))
+    unknown = drift.leftover_difference(None, handover, "f")
     assert unknown is not None
     assert unknown.repair is None
     assert drift.pool_difference(fabric, ()) is None
     missing = drift.pool_difference(fabric, {"node-3", "node-2"})
     assert missing is not None
-    assert missing.repair == drift.Pool(["node-2", "node-3"])
-    assert missing.finding == f"fabric f: {missing.told}"
+    assert missing.repair == Pool(("node-2", "node-3"))
+    assert missing.finding == f"fabric f: {missing.sentence}"
     assert drift.opened_difference(fabric, {"elsewhere": "theirs"}) is None
     opened = drift.opened_difference(fabric, {"node-2": "theirs"})
     assert opened is not None
     assert (opened.repair, opened.detail) == (None, "other aggregates open hosts: node-2 by theirs")
     assert opened.about != missing.about
     lost = drift.routes_difference(fabric, Applied(None, "OpenSM does not run"))
-    assert lost.repair == drift.Publish("f")
+    assert lost.repair == Publish()
     assert lost.finding == "fabric f: generation 2 is no longer confirmed: OpenSM does not run"
 
 
 @pytest.mark.parametrize("kind", Drift, ids=lambda kind: kind.value)
 def test_a_kind_of_drift_carries_its_words(kind):
     """Each names what differs, and the log says of which allocation or fabric."""
-    found = drift.Difference(kind, "subject", ("fabric",), "detail {0}")
-    for sentence in (found.told, found.finding):
+    found = drift.Difference(kind, "subject", "fabric", "detail {0}")
+    for sentence in (found.sentence, found.finding):
         assert sentence.endswith("detail {0}")
     if kind is not Drift.LEFTOVER:  # its detail names the allocation
         assert found.finding in ("allocation subject: detail {0}", "fabric fabric: detail {0}")
@@ -425,16 +426,17 @@ def test_a_sweep_between_two_looks_is_no_drift(world):
     assert counted(world) == ({}, {})
 
 
-def test_routes_that_are_only_reported_stay_so_for_the_next_worker_and_change_with_the_next(world):
-    repaired = world.converger._drift._repair
+def test_routes_that_are_only_reported_stay_so_for_the_next_worker_and_change_with_the_next(
+    world, repair
+):
     older = replace(world.switches.running["f"], generation=1, stamp="", tenants=())
     world.switches.running["f"] = world.switches.published["f"] = older
     looks(world)
-    world.converger = world.restarted(repair=repaired)
+    world.converger = world.restarted(repair=repair)
     world.converger.run_once()
     world.converger.reconcile()
     looks(world)
-    assert (world.switches.tenants("f") == {"a"}) is repaired
+    assert (world.switches.tenants("f") == {"a"}) is repair
     world.allocate("b", 2)
     world.converger.run_once()
     assert world.switches.tenants("f") == {"a", "b"}

@@ -13,13 +13,13 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.domain.allocation import Allocation, GroupShare
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology, Xgft
+from tests.convergers import converger
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.unit.adapters.test_leases import contents
 
@@ -51,7 +51,7 @@ class Site:
         mine = SqlStore(self.store._engine, at=told)
 
         def make_converger(store, fabric, before_effect):
-            return Converger(
+            return converger(
                 store,
                 self.compute,
                 self.switches,

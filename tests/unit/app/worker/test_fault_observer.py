@@ -19,8 +19,8 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, LinkState, Source, SwitchState
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.converger import Converger, Pace
-from laas_service.app.worker.fault_observer import FaultObserver, PortEvents
+from laas_service.app.worker.port_events import PortEvents
+from laas_service.app.worker.round import Pace
 from laas_service.domain.allocation import Request
 from laas_service.domain.errors import LeaseLost, Unavailable
 from laas_service.domain.faults.interpretation import SwitchState as ObservedState
@@ -30,6 +30,7 @@ from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import LeafLink, Link, SpineLink
 from laas_service.messages import FabricState
 from opensm_writer.desired import subnet_configuration
+from tests.convergers import Convergers
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.unit.domain.faults.model import FaultyFabric
 
@@ -47,30 +48,26 @@ class Site:
     switches: FakeSubnetManager = field(default_factory=FakeSubnetManager)
     now: float = 1_800_000_000.0
     pace: Pace = field(default_factory=lambda: Pace(0.1, 0.1))
+    options: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         generated = self.fabric.generated
         self.store.fabrics.add("f", generated.topology, generated.inventory)
         self.converger = self.restarted()
 
-    def restarted(self, store: SqlStore | None = None) -> Converger:
+    def restarted(self, store: SqlStore | None = None) -> Convergers:
         """A new worker, that remembers nothing."""
         self.again: list[float] = []
-        observer = FaultObserver(
-            store or self.store,
-            self.switches,
-            rules=self.rules,
-            clock=lambda: self.now,
-            again=self.again.append,
-        )
-        self.converger = Converger(
+        self.converger = Convergers(
             store or self.store,
             self.compute,
             self.switches,
             now=lambda: datetime.fromtimestamp(self.now, UTC),
             chance=Random(1),
             pace=self.pace,
-            observer=observer,
+            again=self.again.append,
+            faults=self.rules,
+            **self.options,
         )
         return self.converger
 

@@ -7,7 +7,7 @@ import pytest
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import ComputeHost, Occupant
 from laas_service.app.records import Drift
-from laas_service.app.worker.host_observer import LookRules
+from laas_service.app.worker.round import LookRules
 from laas_service.domain.errors import Forbidden, Unavailable
 from tests.unit.app.worker.test_converger import HOSTS, World
 from tests.unit.app.worker.test_drift import telling, told
@@ -19,7 +19,7 @@ NAMES = HOSTS.host_names
 @pytest.fixture
 def world(store) -> World:
     """Project blue has node-0 and node-1; Nova shows all hosts, without servers."""
-    world = World(store, hosts=LookRules(interval=60.0))
+    world = World(store, looks=LookRules(interval=60.0))
     world.active("a", 0, 1)
     world.compute.hosts = {name: ComputeHost() for name in NAMES}
     look(world)
@@ -97,7 +97,7 @@ def test_without_repair_it_is_only_told(store):
 
 
 def test_strangers_are_stopped_only_where_an_administrator_says_so(store):
-    world = World(store, hosts=LookRules(stop_strangers=True))
+    world = World(store, looks=LookRules(stop_strangers=True))
     world.active("a", 0, 1)
     world.compute.hosts = {}
     put(world, GHOST, Occupant("node-0", "own", "blue"))

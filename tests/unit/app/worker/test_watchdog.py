@@ -11,11 +11,11 @@ import pytest
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
-from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
 from laas_service.domain.errors import LeaseLost
+from tests.convergers import converger
 from tests.fakes import FakeCompute
 from tests.unit.app.worker.test_fabric_leases import EPOCH, LEASE, Site
 
@@ -163,7 +163,7 @@ class Real:
         self, store: SqlStore, compute: FakeCompute, site: Site, name: str, patience: float
     ) -> None:
         def make_converger(held, fabric, before_effect):
-            return Converger(
+            return converger(
                 held,
                 compute,
                 site.switches,

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Faults of links and switches: what follows from a reading of the ports; pure.
+
+All memory of faults is in the store, so a new worker goes on where the last one ended.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from laas_service.app.records import Observation
+from laas_service.app.worker.decide import counters
+from laas_service.app.worker.instructions import (
+    AskApplied,
+    AskMarks,
+    AskReading,
+    AskTime,
+    JudgeReading,
+    Log,
+    MarkPorts,
+    Steps,
+)
+from laas_service.app.worker.round import Round
+from laas_service.domain.errors import LaasError
+from laas_service.domain.faults.interpretation import Cabling, SwitchState, interpret
+from laas_service.domain.faults.memory import LinkCondition, Memory
+from laas_service.domain.faults.observation import Judgement, Rules, hold_down_ends_in, judge
+from laas_service.domain.faults.reading import FabricReading
+from laas_service.domain.inventory import PortRef
+from laas_service.domain.topology import Link, link_name
+from laas_service.domain.wording import listed
+from laas_service.messages import Applied
+
+WRITES = 6
+"""How often, in the lifetime of a reading, the time of the last reading is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What an observation ends with."""
+
+    excesses: Mapping[Link, str]
+    """Links with too many errors, and the evidence for each."""
+    judgement: Judgement | None = None
+    """None: there is no reading, or it could not be judged."""
+    hold_down: float | None = None
+    """Seconds until a hold-down ends; None: none is running."""
+
+
+def observe(round: Round, cabling: Cabling, excesses: Mapping[Link, str]) -> Steps[Observed]:
+    """Judge the last reading of the ports, and record what follows; errors are logged.
+
+    ``excesses`` are those of the round before.
+    """
+    if round.rules.faults is None:
+        return Observed(excesses)
+    try:
+        return (yield from _observe(round, round.rules.faults, cabling, excesses))
+    except LaasError as error:
+        yield Log(f"fabric {round.fabric.id} is not observed: {error}")
+        return Observed(excesses)
+
+
+def _observe(
+    round: Round, rules: Rules, cabling: Cabling, excesses: Mapping[Link, str]
+) -> Steps[Observed]:
+    reading: FabricReading | None = yield AskReading()
+    excesses = yield from counters.account(round, cabling, excesses)
+    if reading is None:
+        return Observed(excesses)
+    interpretation = interpret(cabling, reading)
+    errors = counters.quarantined(round, excesses)
+    interpretation = replace(interpretation, erroneous={**interpretation.erroneous, **errors})
+    known = round.observation.memory.switches.items()
+    returning = frozenset(guid for guid, entry in known if entry.state is SwitchState.RETURNING)
+    as_published = compared((yield AskApplied()), returning) if returning else returning
+    seconds = (yield AskTime()).timestamp()
+
+    def judgement(seen: Observation) -> Judgement:
+        valid = replace(rules, mode=seen.mode or rules.mode)
+        return judge(seen.memory, interpretation, valid, seconds, seen.operator, as_published)
+
+    lifetime = rules.reading_lifetime / WRITES
+    made: Judgement = yield JudgeReading(reading, judgement, lifetime, round.observation)
+    yield from _lines(round.fabric.id, made)
+    if round.outside.marks_ports:
+        yield from _mark(round, made.memory)
+    return Observed(excesses, made, hold_down_ends_in(made.memory, rules, seconds))
+
+
+def compared(applied: Applied, switches: frozenset[int]) -> frozenset[int]:
+    """Those of these switches (GUIDs) that have the tables of a confirmed generation."""
+    if applied.generation is None:
+        return frozenset()
+    return switches.difference(applied.without, applied.unconfirmed)
+
+
+def _mark(round: Round, memory: Memory) -> Steps[None]:
+    """Have the subnet manager isolate the ports of links in quarantine; failures are logged."""
+    wanted = quarantined_ports(round, memory)
+    try:
+        if (yield AskMarks(wanted)):
+            yield MarkPorts(wanted)
+    except LaasError as error:
+        yield Log(f"fabric {round.fabric.id}: quarantined links are not marked in UFM: {error}")
+
+
+def quarantined_ports(round: Round, memory: Memory) -> frozenset[PortRef]:
+    """Both ends of the links in quarantine."""
+    cables = round.fabric.inventory.cable_of_link
+    return frozenset(
+        end
+        for link, entry in memory.links.items()
+        if entry.marked and entry.condition is LinkCondition.QUARANTINED and link in cables
+        for end in (cables[link].lower, cables[link].upper)
+    )
+
+
+def _lines(fabric_id: str, judgement: Judgement) -> Iterator[Log]:
+    """What is logged of a judgement."""
+    for fault in judgement.fail:
+        yield Log(f"fabric {fabric_id}: {link_name(fault.link)} has failed: {fault.evidence}")
+    if judgement.restore:
+        names = listed(map(link_name, judgement.restore))
+        yield Log(f"fabric {fabric_id}: up again: {names}", logging.INFO)
+    if judgement.raised and judgement.alarm is not None:
+        yield Log(f"fabric {fabric_id}: {judgement.alarm.text}", logging.ERROR)
+    if judgement.cleared:
+        yield Log(f"fabric {fabric_id}: the alarm of the observation has ended", logging.INFO)
+    for text in judgement.news:
+        yield Log(f"fabric {fabric_id}: {text}")
