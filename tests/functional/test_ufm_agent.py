@@ -214,7 +214,7 @@ def test_an_allocation_is_active_when_ufm_and_the_agent_have_it(ufm, tmp_path, e
         assert synced(site, id) is True
         lists = home / "current" / "guid_index.json"
         lists.write_text("{}")
-        beside.parts.opensm_agent._supervisor.observe(True)
+        beside.parts.opensm_agent._look()
         beside.parts.opensm_agent._report()
         assert eventually(lambda: not synced(site, id), "it is synced with damaged files", 30)
         beside.parts = Parts(beside.parts._conf)  # the agent starts anew
