@@ -17,6 +17,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping
+from enum import Enum
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -239,7 +240,13 @@ class _Pickler(pickle.Pickler):
         return self._names.get(id(value))
 
     def reducer_override(self, value: object) -> Any:
-        """Leave out caches that hold functions; a reader fills an empty one again."""
+        """Leave out caches that hold functions; a reader fills an empty one again.
+
+        A member of an enumeration is saved by its value: Python 3.11.2 would save it by
+        ``getattr``, which ``_Unpickler`` refuses.
+        """
+        if isinstance(value, Enum):
+            return type(value), (value.value,)
         if isinstance(value, ReaderCaches):
             kept = {kind: cache for kind, cache in value.items() if self._can_save(cache)}
             return ReaderCaches, (kept,)
