@@ -118,7 +118,10 @@ def _cannot_ask(command: tuple[str, ...]) -> str:
             return ""
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         said = lines[0] if lines else f"status {done.returncode}"
-    return f"{command[0]} cannot ask: {said}"
+    return (
+        f"{command[0]} cannot ask: {said}; run where there is a port, as a "
+        "user who may open /dev/infiniband/umad*"
+    )
 
 
 OWN_CONFIGURATION = "/etc/opensm/opensm.conf"
@@ -174,9 +177,15 @@ class OpenSmFinder:
             return None
         found = self._whereabouts(ours[0])
         if not found.takes_signals:
-            self._tell(f"OpenSM (process {found.pid}) takes no signals from this user")
+            self._tell(
+                f"OpenSM (process {found.pid}) takes no signals from this user: run as root or as "
+                "its user, or name an [opensm] reload_command"
+            )
         if found.log is None:
-            self._tell(f"the log of OpenSM (process {found.pid}) cannot be read")
+            self._tell(
+                f"the log of OpenSM (process {found.pid}) cannot be read, so its errors are not "
+                "seen: let this user read it"
+            )
         LOG.info("OpenSM is process %s, its log %s, its cache %s", *_shown(found))
         return found
 

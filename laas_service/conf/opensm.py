@@ -443,7 +443,10 @@ def found_tools(conf: cfg.ConfigOpts) -> tools.Tools:
         raise InvalidInput("[opensm] directory", settings.directory, fix) from error
     found = tools.find(settings.tools, given)
     if found.problem:
-        LOG.warning("no tool reads the switches: %s", found.problem)
+        LOG.warning(
+            "no tool reads the switches, so faults and drift are not seen: %s. Restart once mended",
+            found.problem,
+        )
     if of_site is not None and of_site.m_key_per_port:  # one M_Key does not open all ports
         return tools.Tools(counters=found.counters)
     return found

@@ -63,7 +63,8 @@ def test_a_missing_tool_is_named(tmp_path, caplog):
 def test_tools_without_a_port_count_as_absent(tmp_path):
     there = put(tmp_path / "bin", *TOOLS, does="echo 'no UMAD port' >&2; exit 1")
     found = find(str(there))
-    assert found == Tools(problem=f"{there}/smpquery cannot ask: no UMAD port")
+    assert found == Tools(problem=found.problem)
+    assert f"{there}/smpquery cannot ask: no UMAD port; run where" in found.problem
 
 
 def test_nothing_waits_for_a_tool_that_hangs(tmp_path, monkeypatch):
