@@ -13,6 +13,7 @@ from laas_service.app.lifecycle import LIVE
 from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import (
     AllocationRequest,
+    AllocationView,
     Proposal,
     ReplaceRequest,
     ResizeRequest,
@@ -99,8 +100,10 @@ def create(
     answer = call.allocations.allocate(call.caller, asked)
     if isinstance(answer, NoFit):
         return _refused(answer)
-    created = _shown(call, call.outcome(answer, query.wait), 202)
-    location = f"{call.url}/{answer.id}"
+    record = call.outcome(answer.record, query.wait)
+    view = answer if record is answer.record else call.allocations.view(record)
+    created = _viewed(call, view, 202)
+    location = f"{call.url}/{record.id}"
     return Answer(created.status, created.body, {**created.headers, "Location": location})
 
 
@@ -313,8 +316,12 @@ def retry(
 
 
 def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
-    shown = schemas.Allocation.of(call.allocations.view(record), call.caller.admin)
-    return Answer(status, shown, {"ETag": f'"{record.version}"'})
+    return _viewed(call, call.allocations.view(record), status)
+
+
+def _viewed(call: Call, view: AllocationView, status: int) -> Answer:
+    shown = schemas.Allocation.of(view, call.caller.admin)
+    return Answer(status, shown, {"ETag": f'"{view.record.version}"'})
 
 
 def _refused(refusal: NoFit) -> Answer:

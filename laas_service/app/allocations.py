@@ -30,6 +30,7 @@ from laas_service.app.placement_changes import (
 )
 from laas_service.app.ports.compute import KEPT, Compute
 from laas_service.app.ports.projects import Projects
+from laas_service.app.ports.snapshots import Draft, Snapshot
 from laas_service.app.ports.store import Store
 from laas_service.app.quotas import Quotas, too_few_servers
 from laas_service.app.records import (
@@ -66,7 +67,6 @@ from laas_service.domain.errors import (
     PreconditionFailed,
 )
 from laas_service.domain.faults.degradation import Degraded, degradation
-from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent
 from laas_service.domain.policies.base import BudgetedPolicy
 from laas_service.domain.routing.contention import contention
@@ -135,7 +135,7 @@ class Allocations:
         self._new_id = new_id
         self._projects = projects
 
-    def allocate(self, caller: Caller, asked: AllocationRequest) -> AllocationRecord | NoFit:
+    def allocate(self, caller: Caller, asked: AllocationRequest) -> AllocationView | NoFit:
         """Claim hosts and links and record the allocation; convergence does the rest.
 
         With ``wait`` it is queued if there is no room, unless it would not fit the
@@ -154,22 +154,28 @@ class Allocations:
             NotSupported: it shares hosts or asks for slots, and this is not offered.
         """
         if previous := self._answered(caller, asked):
-            return previous
-        request = self._completed(caller, asked)
+            return self.view(previous)
+        self._check(asked)
+        snapshot = self._read(caller, asked)
+        request = self._completed(caller, asked, snapshot)
+        here = snapshot.possible[request.fabric]
         budget = RequestBudget(self._search_budget)
         queue = self._queue.within(budget)
         server_limit = self._quotas.server_limit(request)
+        topology: Topology | None = None  # in which the answer numbers hosts
 
-        def propose(ledger: Ledger) -> Allocation | NoFit | Wait:
+        def propose(draft: Draft) -> Allocation | NoFit | Wait:
+            nonlocal topology
+            ledger, topology = draft.ledger, draft.ledger.topology
             budget.renew()  # after a lost race too: other requests must not use it up
             if refusal := self._over_quota(request, server_limit):
                 return refusal
-            answer = queue.propose(request, ledger)
+            answer = queue.propose(request, ledger, draft.queue)
             if isinstance(answer, Allocation) or not request.wait:
                 return answer
             return queue.hopeless(request, ledger) or Wait(answer)
 
-        answer = self._store.admissions.admit(request, propose)
+        answer = self._store.admissions.admit(request, propose, snapshot)
         if isinstance(answer, NoFit):
             effort = RequestBudget(min(BRIEF, budget.left))
             return self._explained(caller, request, answer, budget, effort, server_limit)
@@ -177,25 +183,28 @@ class Allocations:
             fabric, id = answer.fabric, answer.id
             self._slots.prepare(lambda: self._store.fabrics.ledger(fabric)[0].ledger(id))
         self._wake()
-        return answer
+        if topology is not here.fabric.topology:  # a re-import, or an answer to the same key
+            return self.view(answer)
+        return self._view(answer, here.fabric, here.holding)
 
     def propose(self, caller: Caller, asked: AllocationRequest) -> Proposal | NoFit:
         """The answer that ``allocate`` would give now, without reserving anything.
 
         Raises: as ``allocate``.
         """
-        request = self._completed(caller, asked)
+        self._check(asked)
+        snapshot = self._read(caller, asked)
+        request = self._completed(caller, asked, snapshot)
         self._quotas.check(request)
-        ledger, _ = self._store.fabrics.ledger(request.fabric)
+        here = snapshot.possible[request.fabric]
         server_limit = self._quotas.server_limit(request)
         budget = RequestBudget(self._search_budget)
         refusal = self._over_quota(request, server_limit)
-        answer = refusal or self._queue.within(budget).propose(request, ledger)
+        answer = refusal or self._queue.within(budget).propose(request, here.ledger, here.queue)
         if isinstance(answer, NoFit):
             return self._explained(caller, request, answer, budget, budget, server_limit)
-        fabric = self._store.fabrics.get(request.fabric)
-        cost = ledger.features.cost(answer.hosts(fabric.topology))
-        return Proposal(fabric, request.project_id, answer, cost)
+        cost = here.ledger.features.cost(answer.hosts(here.fabric.topology))
+        return Proposal(here.fabric, request.project_id, answer, cost)
 
     def allocation(self, caller: Caller, id: str) -> AllocationRecord:
         """One allocation with its newest events.
@@ -246,7 +255,11 @@ class Allocations:
 
     def view(self, record: AllocationRecord) -> AllocationView:
         """The allocation with its fabric, place in the queue, degradation and progress."""
-        fabric, holding = self._store.observations.fabric_and_holding(record.fabric)
+        return self._view(record, *self._store.observations.fabric_and_holding(record.fabric))
+
+    def _view(
+        self, record: AllocationRecord, fabric: FabricRecord, holding: Holding
+    ) -> AllocationView:
         [view] = self._views([record], {record.fabric: (fabric, holding)})
         return replace(view, progress=self._progress(record, holding))
 
@@ -718,13 +731,21 @@ class Allocations:
         if asked.idempotency_key is None:
             return None
         project = self._lookup.project(caller, asked.project_id)
-        return self._store.admissions.answered(
-            project, asked, lambda: self._completed(caller, asked)
-        )
 
-    def _completed(self, caller: Caller, asked: AllocationRequest) -> AllocationRequest:
-        """The request, checked, with an id, the defaults and numbers instead of names."""
-        policy = self._lookup.policy(asked.policy) if asked.slots is None else self._slots
+        def completed() -> AllocationRequest:
+            self._check(asked)
+            return self._completed(caller, asked, self._read(caller, asked))
+
+        return self._store.admissions.answered(project, asked, completed)
+
+    def _read(self, caller: Caller, asked: AllocationRequest) -> Snapshot:
+        project = asked.project_id or caller.project_id
+        return self._lookup.read(asked, project, self._quotas.limits)
+
+    def _check(self, asked: AllocationRequest) -> None:
+        """Return if the request itself is right. Raises: InvalidInput, NotSupported."""
+        if asked.slots is None:
+            self._lookup.policy(asked.policy)
         if self._unshared and (asked.slots is not None or asked.sharing is not None):
             raise NotSupported(f"hosts are not shared here: {self._unshared}")
         if asked.slots is not None:
@@ -733,15 +754,22 @@ class Allocations:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
         if asked.duration is not None and not 0 < asked.duration <= LONGEST:
             raise InvalidInput("duration", asked.duration, f"give 1 to {LONGEST} seconds")
+
+    def _completed(
+        self, caller: Caller, asked: AllocationRequest, snapshot: Snapshot
+    ) -> AllocationRequest:
+        """The request with an id, the defaults and numbers instead of names."""
+        policy = self._lookup.policy(asked.policy) if asked.slots is None else self._slots
         parent = asked.parent
         if asked.slots is not None:
-            part = self._lookup.part(caller, asked)
+            part = self._lookup.part(caller, snapshot, asked)
             fabric, parent = part.fabric, part.id
         elif asked.parent is not None:
-            fabric = self._lookup.container(caller, asked.parent, asked.fabric).fabric
+            fabric = self._lookup.container(caller, snapshot, asked).fabric
         else:
-            fabric = self._lookup.fabric(asked.fabric)
-        if asked.sharing is not None and self._store.fabrics.get(fabric).topology.rails > 1:
+            fabric = self._lookup.fabric(snapshot, asked.fabric)
+        here = snapshot.possible[fabric]
+        if asked.sharing is not None and here.fabric.topology.rails > 1:
             raise InvalidInput("sharing", "...", f"hosts of {fabric} have more than one rail")
         project = self._lookup.project(caller, asked.project_id)
         return replace(
@@ -752,7 +780,7 @@ class Allocations:
             policy=policy.name,
             project_id=project,
             project_checked=project == caller.project_id or self._projects.check(project),
-            constraints=self._lookup.constraints(fabric, asked),
+            constraints=self._lookup.constraints(here, asked),
             avoid=(),
             by=caller.initiator,
             limits=self._quotas.limits,

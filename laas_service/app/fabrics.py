@@ -383,18 +383,22 @@ class Fabrics:
                 of what the constraints say, or as ``Lookup.part`` and ``slot_fit``.
         """
         budget = RequestBudget(self._search_budget)
+        asked = replace(asked, fabric=fabric_id)
         if asked.slots is not None:
             check_demand(asked.slots)
-            part = self._lookup.part(caller, replace(asked, fabric=fabric_id))
-            ledger = self._store.fabrics.ledger(part.fabric)[0].ledger(part.id)
+            snapshot = self._lookup.read(asked)
+            part = self._lookup.part(caller, snapshot, asked)
+            ledger = snapshot.possible[part.fabric].ledger.ledger(part.id)
             return slot_fit(self._slots, ledger, asked.slots, budget, risks)
         policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
         if asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
+        snapshot = self._lookup.read(asked)
         if asked.parent is not None:
-            self._lookup.container(caller, asked.parent, fabric_id)
-        ledger = self._store.fabrics.ledger(fabric_id)[0].ledger(asked.parent)
-        constraints = self._lookup.constraints(fabric_id, asked)
+            self._lookup.container(caller, snapshot, asked)
+        here = snapshot.possible[self._lookup.fabric(snapshot, fabric_id)]
+        ledger = here.ledger.ledger(asked.parent)
+        constraints = self._lookup.constraints(here, asked)
         request = Request("", asked.hosts, constraints=constraints)
         answer = propose(policy, ledger, request)
         if isinstance(answer, NoFit):

@@ -149,7 +149,7 @@ class UseCases:
         return self._registry
 
     def prepare(self) -> None:
-        """Read ahead of requests what those for slots of shared hosts need."""
+        """Read the ledgers ahead of requests, and what those for slots of shared hosts need."""
         for fabric in self._store.fabrics.all():
             ledger, _ = self._store.fabrics.ledger(fabric.id)
             for id in ledger.inside:

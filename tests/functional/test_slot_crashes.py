@@ -32,7 +32,7 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Caller
-from laas_service.app.requests import AllocationRequest, SlotsRequest
+from laas_service.app.requests import AllocationRequest, AllocationView, SlotsRequest
 from laas_service.domain.allocation import Sharing, SlotDemand
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.moves.consent import Consent, Movable
@@ -218,8 +218,8 @@ def settled(parts: Parts, name: str) -> bool:
 
 def ask(parts: Parts, asked: AllocationRequest) -> AllocationRecord:
     answer = parts.use_cases(wake=lambda: None).allocations.allocate(caller(asked.name), asked)
-    assert isinstance(answer, AllocationRecord), answer
-    return answer
+    assert isinstance(answer, AllocationView), answer
+    return answer.record
 
 
 def set_up(parts: Parts, acknowledge: Callable[[str], None]) -> None:
