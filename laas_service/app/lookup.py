@@ -6,18 +6,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from laas_service.app.lifecycle import ENTERABLE
+from laas_service.app.ports.projects import Projects
 from laas_service.app.ports.snapshots import FabricSnapshot, Snapshot
 from laas_service.app.ports.store import Store
 from laas_service.app.records import NO_LIMITS, AllocationRecord, Caller, Enclosing, Limits
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints, ContentionFree
-from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
+from laas_service.domain.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 
 class Lookup:
     """What names in requests stand for; ``policies`` are those that are offered.
+
+    ``slots`` places virtual machines on shared hosts. ``projects`` looks up the projects that
+    administrators name.
 
     Raises:
         InvalidInput: the default policy is not offered.
@@ -27,6 +32,8 @@ class Lookup:
         self,
         store: Store,
         policies: Mapping[str, Policy],
+        slots: SharedSlots,
+        projects: Projects,
         *,
         default_policy: str,
         default_fabric: str | None = None,
@@ -36,6 +43,8 @@ class Lookup:
             raise InvalidInput("default_policy", default_policy, _choose(policies, "policy"))
         self._store = store
         self._policies = policies
+        self.slots = slots
+        self._projects = projects
         self._default_policy = default_policy
         self._default_fabric = default_fabric
         self._contention_free = contention_free
@@ -50,6 +59,26 @@ class Lookup:
         if not caller.admin and record.project_id != caller.project_id:
             raise NotFound("allocation", id)
         return record
+
+    def expected(
+        self, caller: Caller, id: str, versions: Collection[int] | None
+    ) -> AllocationRecord:
+        """As ``allocation``. Raises: PreconditionFailed, if it has none of these versions."""
+        record = self.allocation(caller, id)
+        if versions is not None and record.version not in versions:
+            raise PreconditionFailed(
+                f"allocation {id} has version {record.version}; read it again and decide anew"
+            )
+        return record
+
+    def is_known(self, caller: Caller, project_id: str) -> bool:
+        """Whether a project is known to exist; False if that cannot be checked.
+
+        Raises:
+            InvalidInput: Keystone does not have it, or disabled it.
+            Unavailable: Keystone did not answer.
+        """
+        return project_id == caller.project_id or self._projects.check(project_id)
 
     def project(self, caller: Caller, id: str) -> str:
         """The project of a new allocation; empty names the caller's own.

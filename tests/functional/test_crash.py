@@ -192,11 +192,11 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 def resize(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Ask for nine hosts, then, once the tenant has them, for three."""
     converge(parts)
-    allocations = parts.use_cases(wake=lambda: None).allocations
+    changes = parts.use_cases(wake=lambda: None).changes
     (record,) = [r for r in parts.store.allocations.page() if r.name == "a"]
     if not record.placed or record.placed.requested != 3:
         for hosts in (9, 3):
-            answer = allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=hosts))
+            answer = changes.resize(OPERATOR, record.id, ResizeRequest(hosts=hosts))
             assert isinstance(answer, AllocationRecord), answer
             acknowledge(str(hosts))
             converge(parts)

@@ -55,14 +55,15 @@ def test_the_service_announces_repairs_as_workers_are_configured(conf, repair_li
     parts.upgrade_database()
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.fabrics.add("f", made.topology, made.inventory)
-    allocations = parts.use_cases(wake=parts.worker.wake).allocations
+    use_cases = parts.use_cases(wake=parts.worker.wake)
+    allocations = use_cases.allocations
     answer = allocations.allocate(OPERATOR, AllocationRequest(name="a", hosts=6))
     assert isinstance(answer, AllocationView)
     parts.fabric_leases.run_once()
     assert answer.record.placed is not None
     link = next(answer.record.placed.links(made.topology))
     parts.store.components.set_link_state("f", link, LinkState.FAILED)
-    view = allocations.view(allocations.allocation(OPERATOR, answer.record.id))
+    view = use_cases.views.view(allocations.allocation(OPERATOR, answer.record.id))
     assert view.progress is not None
     assert view.progress.next_step == next_step
 

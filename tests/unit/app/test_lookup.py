@@ -6,6 +6,7 @@ import pytest
 
 from laas_service.app.lifecycle import State
 from laas_service.app.lookup import Lookup
+from laas_service.app.ports.projects import NoProjects
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.constraints import Constraints
@@ -13,6 +14,7 @@ from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from tests.unit.app.memory import Memory
 
 ADMIN = Caller("admin", "root", admin=True, request_id="r")
@@ -21,7 +23,9 @@ POLICIES: dict[str, Policy] = {"jigsaw": Jigsaw(), "baseline": Baseline()}
 
 
 def lookup(memory, **options):
-    return Lookup(memory, POLICIES, **{"default_policy": "jigsaw", **options})
+    return Lookup(
+        memory, POLICIES, SharedSlots(), NoProjects(), **{"default_policy": "jigsaw", **options}
+    )
 
 
 def test_the_default_policy_must_be_offered():
