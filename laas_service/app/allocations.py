@@ -31,8 +31,8 @@ from laas_service.app.refusals import explained, with_withheld_hosts
 from laas_service.app.requests import (
     AllocationRequest,
     AllocationView,
-    Process,
     Proposal,
+    Runtime,
     ServicePolicy,
     check_demand,
 )
@@ -75,7 +75,7 @@ class Allocations:
         quotas: Quotas,
         views: AllocationViews,
         offer: ServicePolicy,
-        process: Process,
+        runtime: Runtime,
     ) -> None:
         self._store = store
         self._compute = compute
@@ -84,7 +84,7 @@ class Allocations:
         self._quotas = quotas
         self._views = views
         self._offer = offer
-        self._process = process
+        self._runtime = runtime
         self._waiters = threading.BoundedSemaphore(offer.waiters)
 
     def allocate(self, caller: Caller, asked: AllocationRequest) -> AllocationView | NoFit:
@@ -134,7 +134,7 @@ class Allocations:
         if answer.sharing is not None and answer.state is not State.QUEUED:
             fabric, id = answer.fabric, answer.id
             self._lookup.slots.prepare(lambda: self._store.fabrics.ledger(fabric)[0].ledger(id))
-        self._process.wake()
+        self._runtime.wake()
         if topology is not here.fabric.topology:  # a re-import, or an answer to the same key
             return self._views.view(answer)
         return self._views.of(answer, here.fabric, here.holding)
@@ -239,7 +239,7 @@ class Allocations:
             Unavailable: compute cannot say whether servers run; nothing was changed.
         """
         record = self._release(caller, id, force, versions)
-        self._process.wake()
+        self._runtime.wake()
         return record
 
     @REPEATED.wraps
@@ -302,7 +302,7 @@ class Allocations:
         if to is not None:
             reason = reasons.retry_reason(caller.user_id)
             record = self._store.allocations.transition(record, to, reason, by=caller.initiator)
-        self._process.wake()
+        self._runtime.wake()
         return record
 
     def outcome(self, caller: Caller, id: str, seconds: float) -> AllocationRecord:
@@ -317,9 +317,9 @@ class Allocations:
         if seconds <= 0 or not self._waiters.acquire(blocking=False):
             return record
         try:
-            until = self._process.clock() + timedelta(seconds=seconds)
-            while lifecycle.is_moving(record) and self._process.clock() < until:
-                self._process.sleep(POLL)
+            until = self._runtime.clock() + timedelta(seconds=seconds)
+            while lifecycle.is_moving(record) and self._runtime.clock() < until:
+                self._runtime.sleep(POLL)
                 record = self.allocation(caller, id)
             return record
         finally:
@@ -376,7 +376,7 @@ class Allocations:
         project = self._lookup.project(caller, asked.project_id)
         return replace(
             asked,
-            id=self._process.new_id(),
+            id=self._runtime.new_id(),
             fabric=fabric,
             parent=parent,
             policy=policy.name,

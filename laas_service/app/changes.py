@@ -46,7 +46,7 @@ from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.wording import listed
 
 
-class Changes:
+class PlacementChanges:
     """Changes of what an allocation has; each is begun here, and the worker completes it.
 
     ``wake`` as for ``UseCases``. ``search_budget`` bounds the searches for one request together.

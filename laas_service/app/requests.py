@@ -76,7 +76,7 @@ class ServicePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Runtime:
     """What a process gives its use cases."""
 
     clock: Callable[[], datetime]

@@ -11,7 +11,8 @@ from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.allocation_views import AllocationViews
 from laas_service.app.allocations import Allocations
-from laas_service.app.changes import Changes
+from laas_service.app.changes import PlacementChanges
+from laas_service.app.components import Components
 from laas_service.app.fabric_maps import FabricMaps
 from laas_service.app.fabrics import Fabrics
 from laas_service.app.lookup import Lookup
@@ -22,7 +23,7 @@ from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import Limits
-from laas_service.app.requests import Process, ServicePolicy
+from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.errors import Conflict
 from laas_service.domain.ledger import LedgerView
@@ -67,7 +68,7 @@ class UseCases:
         compute: Compute,
         subnet_managers: Mapping[str, Switches],
         offer: ServicePolicy,
-        process: Process,
+        runtime: Runtime,
         *,
         registry: AgentRegistry | None = None,
         projects: Projects = NO_PROJECTS,
@@ -75,7 +76,7 @@ class UseCases:
     ) -> None:
         self._policies = {name: BudgetedPolicy(p) for name, p in offer.policies.items()}
         self._registry, self._store = registry, store
-        clock, wake = process.clock, process.wake
+        clock, wake = runtime.clock, runtime.wake
         slots = self._slots = SharedSlots(ahead)
         lookup = Lookup(
             store,
@@ -105,9 +106,9 @@ class UseCases:
             repair_links=offer.repair_links,
         )
         self.allocations = Allocations(
-            store, compute, lookup, self._queue, self.quotas, self.views, offer, process
+            store, compute, lookup, self._queue, self.quotas, self.views, offer, runtime
         )
-        self.changes = Changes(
+        self.changes = PlacementChanges(
             store, compute, lookup, self.quotas, search_budget=offer.search_budget, wake=wake
         )
         self.moves = Moves(
@@ -120,6 +121,7 @@ class UseCases:
             slots=slots,
             live_ports=offer.live_ports,
         )
+        self.components = Components(store, wake=wake)
         self.fabrics = Fabrics(
             store,
             subnet_managers,

@@ -184,7 +184,9 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Mark a link as failed, as the operator does; the worker replaces it."""
     converge(parts)
     link = (Path(parts._conf.state_dir) / "fails").read_text()
-    parts.use_cases(wake=lambda: None).fabrics.set_link_state(OPERATOR, "f", link, LinkState.FAILED)
+    parts.use_cases(wake=lambda: None).components.set_link_state(
+        OPERATOR, "f", link, LinkState.FAILED
+    )
     acknowledge(link)
     converge(parts)
 

@@ -34,9 +34,9 @@ from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
 from laas_service.app.records import AllocationRecord, Caller, HostState, LinkState
 from laas_service.app.requests import (
     AllocationRequest,
-    Process,
     ReplaceRequest,
     ResizeRequest,
+    Runtime,
     ServicePolicy,
 )
 from laas_service.app.room_planner import Permission
@@ -120,7 +120,7 @@ class Site:
             self.compute,
             {"local": self.switches},
             ServicePolicy(policies=policies, default_policy="jigsaw"),
-            Process(
+            Runtime(
                 clock=lambda: self.time,
                 sleep=lambda seconds: None,
                 wake=lambda: None,

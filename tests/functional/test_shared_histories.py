@@ -30,7 +30,7 @@ from laas_service.app.moves import ConsolidationRequest
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.projects import NoProjects
 from laas_service.app.records import AllocationRecord, Caller, HostState
-from laas_service.app.requests import AllocationRequest, Process, ServicePolicy, SlotsRequest
+from laas_service.app.requests import AllocationRequest, Runtime, ServicePolicy, SlotsRequest
 from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases
 from laas_service.domain.admission.queue import Discipline
@@ -101,7 +101,7 @@ class Site:
             self.compute,
             {"local": self.switches},
             ServicePolicy(policies=policies, default_policy="jigsaw"),
-            Process(
+            Runtime(
                 clock=self.now,
                 sleep=lambda seconds: None,
                 wake=lambda: None,
