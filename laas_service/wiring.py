@@ -54,7 +54,7 @@ from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
 from laas_service.app.queue_moves import QueueMoves
 from laas_service.app.quotas import Quotas
-from laas_service.app.requests import ServicePolicy
+from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.app.use_cases import UseCases, in_background
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
@@ -680,10 +680,7 @@ class Parts:
                 fault_mode=FaultOptions.of(self._conf).rules.mode,
                 live_ports=compute.live_ports,
             ),
-            clock=utc_now,
-            sleep=self.collector.sleep,
-            wake=wake,
-            new_id=lambda: str(uuid.uuid4()),
+            Runtime(utc_now, self.collector.sleep, wake, lambda: str(uuid.uuid4())),
             registry=self._agent_registry(wake),
             projects=self.projects,
             ahead=in_background,

@@ -13,6 +13,7 @@ from laas_service.app.lifecycle import LIVE
 from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import (
     AllocationRequest,
+    AllocationView,
     Proposal,
     ReplaceRequest,
     ResizeRequest,
@@ -36,7 +37,7 @@ def index(call: Call, query: schemas.AllocationQuery) -> Answer:
         limit=limit + 1,
         marker=query.marker,
     )
-    views = call.allocations.views(records[:limit])
+    views = call.views.views(records[:limit])
     shown = [schemas.AllocationSummary.of(view, call.caller.admin) for view in views]
     following = call.next_page(shown[-1].id) if len(records) > limit else None
     return Answer(200, schemas.AllocationList(allocations=shown, next=following))
@@ -99,8 +100,10 @@ def create(
     answer = call.allocations.allocate(call.caller, asked)
     if isinstance(answer, NoFit):
         return _refused(answer)
-    created = _shown(call, call.outcome(answer, query.wait), 202)
-    location = f"{call.url}/{answer.id}"
+    record = call.outcome(answer.record, query.wait)
+    view = answer if record is answer.record else call.views.view(record)
+    created = _viewed(call, view, 202)
+    location = f"{call.url}/{record.id}"
     return Answer(created.status, created.body, {**created.headers, "Location": location})
 
 
@@ -196,7 +199,7 @@ def _resize(
 ) -> Answer:
     call.require(policies.RESIZE)
     asked = ResizeRequest(hosts=body.hosts or 0, give_back=tuple(body.give_back or ()))
-    use_cases = call.allocations
+    use_cases = call.changes
     if body.dry_run:
         proposal = use_cases.propose_resize(call.caller, allocation_id, asked, versions)
         return _changed(call, allocation_id, query, proposal)
@@ -217,7 +220,7 @@ def _change_slots(
     call.require(policies.RESIZE)
     bandwidth, deviation = amounts(body.bandwidth), amounts(body.deviation)
     asked = SlotsRequest(slots=body.slots, bandwidth=bandwidth, deviation=deviation)
-    use_cases = call.allocations
+    use_cases = call.changes
     if body.dry_run:
         proposal = use_cases.propose_slots(call.caller, allocation_id, asked, versions)
         return _changed(call, allocation_id, query, proposal)
@@ -233,7 +236,7 @@ def replace_hosts(
     body: schemas.NewHosts,
 ) -> Answer:
     """Give an allocation other hosts in place of failed or named ones, or turn that back."""
-    versions, use_cases = _versions(headers), call.allocations
+    versions, use_cases = _versions(headers), call.changes
     asked = ReplaceRequest(hosts=tuple(body.hosts or ()))
     if body.turn_back:
         for field, given in (("hosts", body.hosts), ("dry_run", body.dry_run)):
@@ -289,7 +292,7 @@ def repair(
     query: schemas.WaitQuery,
 ) -> Answer:
     """Replace failed links of an allocation; its hosts stay, and repeating it is safe."""
-    answer = call.allocations.repair(call.caller, allocation_id, _versions(headers))
+    answer = call.changes.repair(call.caller, allocation_id, _versions(headers))
     if isinstance(answer, Degraded):
         record = call.allocations.allocation(call.caller, allocation_id)
         return Answer(409, errors.of_degraded(call.fabrics.fabric(record.fabric), answer))
@@ -313,8 +316,12 @@ def retry(
 
 
 def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
-    shown = schemas.Allocation.of(call.allocations.view(record), call.caller.admin)
-    return Answer(status, shown, {"ETag": f'"{record.version}"'})
+    return _viewed(call, call.views.view(record), status)
+
+
+def _viewed(call: Call, view: AllocationView, status: int) -> Answer:
+    shown = schemas.Allocation.of(view, call.caller.admin)
+    return Answer(status, shown, {"ETag": f'"{view.record.version}"'})
 
 
 def _refused(refusal: NoFit) -> Answer:

@@ -181,7 +181,7 @@ def hosts(call: Call, fabric_id: str, query: schemas.HostQuery) -> Answer:
             and (query.trait is None or query.trait in host.features.traits)
         )
 
-    entries = call.fabrics.hosts(fabric_id)
+    entries = call.components.hosts(fabric_id)
     shown, following = page(call, query, entries, lambda host: host.name, wanted)
     return Answer(
         200, schemas.HostList(hosts=[schemas.Host.of(host) for host in shown], next=following)
@@ -200,7 +200,7 @@ def links(call: Call, fabric_id: str, query: schemas.LinkQuery) -> Answer:
             and query.pod in (None, entry.link.pod)
         )
 
-    entries = call.fabrics.links(fabric_id)
+    entries = call.components.links(fabric_id)
     shown, following = page(call, query, entries, lambda entry: link_name(entry.link), wanted)
     return Answer(
         200, schemas.LinkList(links=[schemas.Link.of(entry) for entry in shown], next=following)
@@ -244,7 +244,7 @@ def switches(call: Call, fabric_id: str, query: schemas.SwitchQuery) -> Answer:
     shown, following = page(
         call,
         query,
-        call.fabrics.switches(fabric_id),
+        call.components.switches(fabric_id),
         lambda entry: schemas.guid(entry.switch.guid),
         lambda entry: query.level in (None, entry.switch.level),
     )
@@ -298,15 +298,15 @@ def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) ->
         fix = "say what to change: state, traits, cost, virtual_guids or confirm_empty"
         raise InvalidInput("state", None, fix)
     if body.confirm_empty:
-        entry = call.fabrics.confirm_empty(call.caller, fabric_id, name)
+        entry = call.components.confirm_empty(call.caller, fabric_id, name)
     if described:
         traits = None if body.traits is None else frozenset(body.traits)
-        entry = call.fabrics.describe_host(fabric_id, name, HostChange(traits, body.cost))
+        entry = call.components.describe_host(fabric_id, name, HostChange(traits, body.cost))
     if body.virtual_guids is not None:
         rails = [[int(guid, 16) for guid in guids] for guids in body.virtual_guids]
-        entry = call.fabrics.set_virtual_ports(fabric_id, name, rails)
+        entry = call.components.set_virtual_ports(fabric_id, name, rails)
     if body.state is not None:
-        entry = call.fabrics.set_host_state(call.caller, fabric_id, name, body.state)
+        entry = call.components.set_host_state(call.caller, fabric_id, name, body.state)
     return Answer(200, schemas.Host.of(entry))
 
 
@@ -315,7 +315,7 @@ def show_link(call: Call, fabric_id: str, link_id: str) -> Answer:
 
     Instead of its id, `GUID/port` or `name/port` of a switch at either end names a link.
     """
-    return Answer(200, schemas.Link.of(call.fabrics.link(fabric_id, link_id)))
+    return Answer(200, schemas.Link.of(call.components.link(fabric_id, link_id)))
 
 
 def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange) -> Answer:
@@ -324,7 +324,7 @@ def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange)
     Instead of its id, `GUID/port` or `name/port` of a switch at either end names a link.
     """
     state = LinkState(body.state)
-    entry = call.fabrics.set_link_state(call.caller, fabric_id, link_id, state)
+    entry = call.components.set_link_state(call.caller, fabric_id, link_id, state)
     return Answer(200, schemas.Link.of(entry))
 
 

@@ -106,14 +106,14 @@ class Leaf(Schema):
 
 def show(call: Call, fabric_id: str, switch_id: str) -> Answer:
     """Show the states of a switch and its hosts, and the allocations that hold something there."""
-    return Answer(200, Leaf.of(call.fabrics.leaf(fabric_id, switch_id), call.may_name))
+    return Answer(200, Leaf.of(call.components.leaf(fabric_id, switch_id), call.may_name))
 
 
 def change(call: Call, fabric_id: str, switch_id: str, body: LeafChange) -> Answer:
     """Drain a leaf; fail a switch or put it under maintenance; or take that back."""
     if body.state == "drained":
-        entry = call.fabrics.set_leaf_state(call.caller, fabric_id, switch_id, HostState.DRAINED)
+        entry = call.components.set_leaf_state(call.caller, fabric_id, switch_id, HostState.DRAINED)
     else:
         state = SwitchState(body.state)
-        entry = call.fabrics.set_switch_state(call.caller, fabric_id, switch_id, state)
+        entry = call.components.set_switch_state(call.caller, fabric_id, switch_id, state)
     return Answer(200, Leaf.of(entry, call.may_name))

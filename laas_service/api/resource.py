@@ -15,7 +15,10 @@ from pydantic import BaseModel
 from laas_service.api import policies
 from laas_service.api.microversions import Microversion
 from laas_service.api.schemas import AT_ONCE, Paging
+from laas_service.app.allocation_views import AllocationViews
 from laas_service.app.allocations import Allocations
+from laas_service.app.changes import PlacementChanges
+from laas_service.app.components import Components
 from laas_service.app.fabrics import Fabrics
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.use_cases import UseCases
@@ -57,6 +60,18 @@ class Call:
     @property
     def allocations(self) -> Allocations:
         return self.use_cases.allocations
+
+    @property
+    def changes(self) -> PlacementChanges:
+        return self.use_cases.changes
+
+    @property
+    def views(self) -> AllocationViews:
+        return self.use_cases.views
+
+    @property
+    def components(self) -> Components:
+        return self.use_cases.components
 
     @property
     def fabrics(self) -> Fabrics:

@@ -21,6 +21,7 @@ from typing import ClassVar, NamedTuple
 
 from laas_service.app.lifecycle import HOLDING, State
 from laas_service.app.ports.allocations import every_allocation
+from laas_service.app.ports.snapshots import QueueState
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, QueueRoom, RoomState
 from laas_service.app.requests import AllocationRequest, Place
@@ -89,7 +90,6 @@ class AdmissionQueue:
         self._discipline = discipline
         self._clock = clock
         self._settled: dict[str, _Settled] = {}
-        self._last: dict[str, tuple[LedgerView, list[AllocationRecord]]] = {}
 
     def within(self, budget: RequestBudget) -> AdmissionQueue:
         """This queue on behalf of one request: its searches draw on the budget."""
@@ -163,18 +163,21 @@ class AdmissionQueue:
         for scope in self._scopes(fabric_id):
             waiting = self._waiting(fabric_id, scope)
             view = ledger.ledger(scope).surface()
-            queue = self._queue(fabric_id, view, waiting, room=self._room(fabric_id, scope))
+            ends, room = self._ends(fabric_id), self._room(fabric_id, scope)
+            queue = self._queue(view, waiting, ends=ends, room=room)
             startable += queue.step(self._now())
         return startable
 
-    def propose(self, newcomer: AllocationRequest, ledger: LedgerView) -> Allocation | NoFit:
+    def propose(
+        self, newcomer: AllocationRequest, ledger: LedgerView, present: QueueState
+    ) -> Allocation | NoFit:
         """A placement for a newcomer, unless it would overtake against the discipline.
 
         The newcomer stands behind all queued requests of its fabric or container. Those that
         may start now are placed before it, on a copy of the ledger; the worker admits them.
         """
         request = _request(newcomer)
-        waiting = self._waiting_beside(ledger, newcomer)
+        waiting = present.of(newcomer.parent)
         policy = self._policies[newcomer.policy]
         answer = propose_in_scope(policy, ledger, request)
         if isinstance(answer, NoFit):
@@ -182,8 +185,9 @@ class AdmissionQueue:
         if not waiting:
             return answer
         scope = ledger.ledger(newcomer.parent).surface()
-        room = self._room(newcomer.fabric, newcomer.parent)
-        queue = self._queue(newcomer.fabric, scope, waiting, newcomer, room=room)
+        room = self._held(present.room) if newcomer.parent is None else None
+        ends = self._needed_ends(present.ends or {})
+        queue = self._queue(scope, waiting, newcomer, ends=ends, room=room)
         started = queue.step(self._now())
         for allocation in started:
             if allocation.id == newcomer.id:
@@ -233,7 +237,10 @@ class AdmissionQueue:
 
     def _room(self, fabric_id: str, scope: str | None) -> QueueRoom | None:
         """The plan whose room is held for the head of this queue."""
-        room = None if scope is not None else self._store.queue_rooms.get(fabric_id)
+        return None if scope is not None else self._held(self._store.queue_rooms.get(fabric_id))
+
+    def _held(self, room: QueueRoom | None) -> QueueRoom | None:
+        """The plan, if its room is held now."""
         return room if room is not None and room.holds_at(self._clock()) else None
 
     # -- explaining -----------------------------------------------------------
@@ -342,7 +349,7 @@ class AdmissionQueue:
         self, fabric_id: str, ledger: LedgerView, waiting: Sequence[AllocationRecord]
     ) -> datetime | None:
         """When the head, which does not fit now, is expected to start."""
-        queue = self._queue(fabric_id, ledger.surface(), waiting)
+        queue = self._queue(ledger.surface(), waiting, ends=self._ends(fabric_id))
         if not isinstance(queue, EasyQueue) or not waiting:
             return None
         time = queue.reserve(self._now()).time
@@ -371,32 +378,25 @@ class AdmissionQueue:
         """The queue of the fabric, or of a container."""
         return [record for record in self._queued(fabric_id) if record.parent == scope]
 
-    def _waiting_beside(
-        self, ledger: LedgerView, newcomer: AllocationRequest
-    ) -> list[AllocationRecord]:
-        """The queue that a newcomer would join; read once for the newcomers with one ledger.
-
-        The queue changes with the generation, which has another ledger.
-        """
-        read, queued = self._last.get(newcomer.fabric, (None, []))
-        if read is not ledger:
-            queued = self._queued(newcomer.fabric)
-            self._last[newcomer.fabric] = ledger, queued
-        return [record for record in queued if record.parent == newcomer.parent]
-
     def _ends(self, fabric_id: str) -> dict[str, float]:
         """When the present allocations are expected to end, if the discipline needs it."""
         if self._discipline.kind == "fifo":
             return {}
         running = every_allocation(self._store.allocations, fabric=fabric_id, states=HOLDING)
-        return {record.id: record.ends_at.timestamp() for record in running if record.ends_at}
+        return self._needed_ends({one.id: one.ends_at for one in running if one.ends_at})
+
+    def _needed_ends(self, ends: Mapping[str, datetime]) -> dict[str, float]:
+        """The ends in seconds, if the discipline needs them."""
+        if self._discipline.kind == "fifo":
+            return {}
+        return {id: at.timestamp() for id, at in ends.items()}
 
     def _queue(
         self,
-        fabric_id: str,
         ledger: Ledger,
         waiting: Sequence[AllocationRecord],
         *newcomers: AllocationRequest,
+        ends: dict[str, float],
         room: QueueRoom | None = None,
     ) -> Queue:
         """The queue as recorded, then newcomers, over a ledger that it may change.
@@ -408,10 +408,9 @@ class AdmissionQueue:
         policies = {request.id: self._policies[request.policy] for request in requests}
         same = len({request.policy for request in requests}) == 1
         policy: Policy = self._policies[requests[0].policy] if same else _Each(policies)
-        ends = self._ends(fabric_id)
         if room is not None and ((hold := _held(ledger, room)).groups or hold.columns):
             ledger.claim(hold)
-            ends[HOLD] = self._now() + INSTANT
+            ends = {**ends, HOLD: self._now() + INSTANT}
         queue = make_queue(ledger, policy, self._discipline, ends)
         for request in requests:
             duration = math.inf if request.duration is None else request.duration

@@ -274,8 +274,9 @@ class FabricMaps:
         asked = AllocationRequest(
             name="", hosts=0, fabric=fabric_id, parent=question.parent, slots=demand
         )
-        shared = self._lookup.part(caller, asked)
-        ledger = self._store.fabrics.ledger(shared.fabric)[0].ledger(shared.id)
+        snapshot = self._lookup.read(asked)
+        shared = self._lookup.part(caller, snapshot, asked)
+        ledger = snapshot.possible[shared.fabric].ledger.ledger(shared.id)
         budget = RequestBudget(self._search_budget)
         fit = slot_fit(self._slots, ledger, demand, budget, question.risks)
         answer = fit.answer

@@ -6,17 +6,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from laas_service.app.lifecycle import ENTERABLE
+from laas_service.app.ports.projects import Projects
+from laas_service.app.ports.snapshots import FabricSnapshot, Snapshot
 from laas_service.app.ports.store import Store
-from laas_service.app.records import AllocationRecord, Caller, Enclosing
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Caller, Enclosing, Limits
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints, ContentionFree
-from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
+from laas_service.domain.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 
 class Lookup:
     """What names in requests stand for; ``policies`` are those that are offered.
+
+    ``slots`` places virtual machines on shared hosts. ``projects`` looks up the projects that
+    administrators name.
 
     Raises:
         InvalidInput: the default policy is not offered.
@@ -26,6 +32,8 @@ class Lookup:
         self,
         store: Store,
         policies: Mapping[str, Policy],
+        slots: SharedSlots,
+        projects: Projects,
         *,
         default_policy: str,
         default_fabric: str | None = None,
@@ -35,6 +43,8 @@ class Lookup:
             raise InvalidInput("default_policy", default_policy, _choose(policies, "policy"))
         self._store = store
         self._policies = policies
+        self.slots = slots
+        self._projects = projects
         self._default_policy = default_policy
         self._default_fabric = default_fabric
         self._contention_free = contention_free
@@ -49,6 +59,26 @@ class Lookup:
         if not caller.admin and record.project_id != caller.project_id:
             raise NotFound("allocation", id)
         return record
+
+    def expected(
+        self, caller: Caller, id: str, versions: Collection[int] | None
+    ) -> AllocationRecord:
+        """As ``allocation``. Raises: PreconditionFailed, if it has none of these versions."""
+        record = self.allocation(caller, id)
+        if versions is not None and record.version not in versions:
+            raise PreconditionFailed(
+                f"allocation {id} has version {record.version}; read it again and decide anew"
+            )
+        return record
+
+    def is_known(self, caller: Caller, project_id: str) -> bool:
+        """Whether a project is known to exist; False if that cannot be checked.
+
+        Raises:
+            InvalidInput: Keystone does not have it, or disabled it.
+            Unavailable: Keystone did not answer.
+        """
+        return project_id == caller.project_id or self._projects.check(project_id)
 
     def project(self, caller: Caller, id: str) -> str:
         """The project of a new allocation; empty names the caller's own.
@@ -71,19 +101,24 @@ class Lookup:
             raise InvalidInput("policy", name, _choose(self._policies, "policy"))
         return self._policies[name]
 
-    def fabric(self, id: str) -> str:
+    def read(
+        self, asked: AllocationRequest, project_id: str = "", limits: Limits = NO_LIMITS
+    ) -> Snapshot:
+        """What a request depends on; ``limits`` are those of projects without a quota."""
+        return self._store.snapshots.read(asked, project_id, self._default_fabric, limits)
+
+    def fabric(self, snapshot: Snapshot, id: str) -> str:
         """The id of the fabric named, of the configured default, or of the only one.
 
         Raises:
             NotFound: there is no such fabric.
             InvalidInput: none is named and there are several.
         """
-        id = id or self._default_fabric or ""
-        if id:
-            return self._store.fabrics.get(id).id
-        known = self._store.fabrics.ids()
-        if default := self.default_fabric(known):
-            return default
+        known = list(snapshot.fabrics)
+        if id := id or self.default_fabric(known) or "":
+            if id not in snapshot.fabrics:
+                raise NotFound("fabric", id)
+            return id
         if not known:
             raise NotFound("fabric", "default")
         raise InvalidInput("fabric", None, _choose(known, "fabric"))
@@ -93,25 +128,24 @@ class Lookup:
         one of those ``known``; None if there are several or none."""
         return self._default_fabric or (known[0] if len(known) == 1 else None)
 
-    def container(self, caller: Caller, id: str, fabric_id: str) -> AllocationRecord:
-        """The container that an allocation is to be inside.
-
-        ``fabric_id`` may be empty.
+    def container(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Enclosing:
+        """The container that an allocation is to be inside, ``asked.parent``.
 
         Raises:
             NotFound: there is no such allocation that the caller may see.
             InvalidInput: it is no container, is on another fabric, or does not hold its hosts.
         """
-        record = self.allocation(caller, id)
+        record = snapshot.parent
+        own = record is not None and (caller.admin or record.project_id == caller.project_id)
+        if record is None or not own:
+            raise NotFound("allocation", asked.parent or "")
         if not record.container:
-            raise InvalidInput("parent", id, "name an allocation made with container: true")
-        if fabric_id and fabric_id != record.fabric:
-            raise InvalidInput("fabric", fabric_id, f"the container is on {record.fabric}")
-        if record.state not in ENTERABLE:
-            raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
+            fix = "name an allocation made with container: true"
+            raise InvalidInput("parent", record.id, fix)
+        _check_enterable(record, asked, "container is")
         return record
 
-    def part(self, caller: Caller, asked: AllocationRequest) -> Enclosing:
+    def part(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Enclosing:
         """The allocation whose hosts slots are asked of: that of ``parent``, or the only one.
 
         One of another project is found if its hosts are open to others.
@@ -122,30 +156,24 @@ class Lookup:
                 a higher risk than is accepted, or none is named and there are several.
         """
         if asked.parent is None:
-            record = self._only_part(caller, asked)
+            record = self._only_part(caller, snapshot, asked)
+        elif snapshot.parent is None or not self._may_share(caller, snapshot.parent):
+            raise NotFound("allocation", asked.parent)
         else:
-            record = self._store.allocations.enclosing(asked.parent)
-            if not self._may_share(caller, record):
-                raise NotFound("allocation", asked.parent)
+            record = snapshot.parent
         id, sharing = record.id, record.sharing
         if sharing is None:
             raise InvalidInput("parent", id, "name an allocation made with sharing")
-        if asked.fabric and asked.fabric != record.fabric:
-            raise InvalidInput("fabric", asked.fabric, f"the shared hosts are on {record.fabric}")
-        if record.state not in ENTERABLE:
-            raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
+        _check_enterable(record, asked, "shared hosts are")
         if asked.risk is not None and asked.risk < sharing.risk:
             fix = f"{id} promises {sharing.risk:g} for each link; accept that, or name another"
             raise InvalidInput("risk", asked.risk, fix)
         return record
 
-    def _only_part(self, caller: Caller, asked: AllocationRequest) -> Enclosing:
-        fabrics = [self.fabric(asked.fabric)] if asked.fabric else self._store.fabrics.ids()
-        ledgers = [self._store.fabrics.ledger(id)[0] for id in fabrics]
-        inside = [inner for ledger in ledgers for inner in ledger.inside.values()]
-        ids = [inner.part.id for inner in inside if inner.part is not None]
-        parts = [self._store.allocations.enclosing(id) for id in ids]
-        known = [part for part in parts if self._may_share(caller, part)]
+    def _only_part(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Enclosing:
+        if asked.fabric:
+            self.fabric(snapshot, asked.fabric)
+        known = [part for part in snapshot.parts if self._may_share(caller, part)]
         if not known:
             fix = "no hosts are set aside to be shared; have an allocation made with sharing"
             raise InvalidInput("class", "shared", fix)
@@ -158,7 +186,7 @@ class Lookup:
         is_open = record.sharing is not None and record.sharing.open
         return caller.admin or is_open or record.project_id == caller.project_id
 
-    def constraints(self, fabric_id: str, request: AllocationRequest) -> Constraints | None:
+    def constraints(self, here: FabricSnapshot, request: AllocationRequest) -> Constraints | None:
         """The request's constraints, completed: hosts to avoid by number, the site's default.
 
         None if there are none.
@@ -170,16 +198,25 @@ class Lookup:
         if constraints.contention_free is None and self._contention_free is not None:
             constraints = replace(constraints, contention_free=self._contention_free)
         if request.avoid:
-            numbers = self._store.fabrics.get(fabric_id).inventory.host_numbers
+            numbers = here.fabric.inventory.host_numbers
             if unknown := sorted(set(request.avoid) - numbers.keys()):
-                fix = f"fabric {fabric_id} has no host of this name"
+                fix = f"fabric {here.fabric.id} has no host of this name"
                 raise InvalidInput("constraints.avoid_hosts", ", ".join(unknown), fix)
             avoid = constraints.avoid_hosts.union(numbers[name] for name in request.avoid)
             constraints = replace(constraints, avoid_hosts=avoid)
         if not constraints.names:
             return None
-        check_constraints(self._store.fabrics.ledger(fabric_id)[0], constraints)
+        check_constraints(here.ledger, constraints)
         return constraints
+
+
+def _check_enterable(record: Enclosing, asked: AllocationRequest, what: str) -> None:
+    """Return if an allocation may be made inside another one. Raises: InvalidInput."""
+    if asked.fabric and asked.fabric != record.fabric:
+        raise InvalidInput("fabric", asked.fabric, f"the {what} on {record.fabric}")
+    if record.state not in ENTERABLE:
+        fix = f"it is {record.state.value}; name one that is active"
+        raise InvalidInput("parent", record.id, fix)
 
 
 def _choose(names: Collection[str], kind: str) -> str:

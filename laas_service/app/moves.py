@@ -139,7 +139,10 @@ class Moves:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
         _check_moves(wanted.permission)
         policy = self._lookup.policy(asked.policy)
-        constraints = self._lookup.constraints(fabric_id, asked)
+        asked = replace(asked, fabric=fabric_id)
+        snapshot = self._lookup.read(asked)
+        here = snapshot.possible[self._lookup.fabric(snapshot, fabric_id)]
+        constraints = self._lookup.constraints(here, asked)
         request = Request("", asked.hosts, constraints=constraints)
         plan = self._planner.plan(fabric_id, policy, request, wanted.permission)
         if isinstance(plan, NoFit):

@@ -3,6 +3,7 @@
 """Notifications: the values that are sent when something changes; pure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from laas_service.app.lifecycle import State
@@ -66,22 +67,30 @@ def allocation_changed(id: str, record: AllocationRecord) -> Notification:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PartChange:
+    """A host, by number, or a link, with its state before and after a change."""
+
+    part: int | Link
+    old: HostState | LinkState
+    new: HostState | LinkState
+
+
 def part_changed(
     id: str,
     fabric: FabricRecord,
-    part: int | Link,
+    change: PartChange,
     *,
-    old: HostState | LinkState,
-    new: HostState | LinkState,
     at: datetime,
     by: Initiator | None,
     source: Source = Source.OPERATOR,
     why: str = "",
 ) -> Notification:
-    """The notification that a host, by number, or a link was drained, has failed, or is up again.
+    """The notification that a host or a link was drained, has failed, or is up again.
 
     ``source`` says so; ``why`` adds to the reason.
     """
+    part, new = change.part, change.new.value
     return Notification(
         id=id,
         event_type=f"isolated_network.{'host' if isinstance(part, int) else 'link'}.update",
@@ -91,9 +100,9 @@ def part_changed(
         allocation=None,
         host=(fabric.inventory.host_names[part] or str(part)) if isinstance(part, int) else None,
         link=None if isinstance(part, int) else link_name(part),
-        old_state=old.value,
-        new_state=new.value,
-        reason=f"set to {new.value}: {why}" if why else f"set to {new.value}",
+        old_state=change.old.value,
+        new_state=new,
+        reason=f"set to {new}: {why}" if why else f"set to {new}",
         error=None,
         source=source.value,
     )

@@ -4,14 +4,15 @@
 
 from dataclasses import replace
 
-from laas_service.app.records import Words
+from laas_service.app.handovers import host_names
+from laas_service.app.ports.store import Store
+from laas_service.app.records import AllocationRecord, Caller, Words
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.wording.refusals import with_withheld
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.make_room import fits_when_empty, make_room
 from laas_service.domain.allocation import Ground, NoFit, Request
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.compute_hosts import HostMemory
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
 
@@ -47,15 +48,21 @@ def explained(
     return replace(refusal, cut_off=effort.cut)
 
 
-def naming_withheld(refusal: NoFit, memory: HostMemory, admin: bool) -> NoFit:
+def with_withheld_hosts(
+    store: Store, refusal: NoFit, asked: AllocationRequest | AllocationRecord, caller: Caller
+) -> NoFit:
     """The refusal with the hosts that are withheld for what compute shows of them.
 
-    ``memory`` has the hosts that the request could get. Administrators get names and reasons,
-    other callers numbers.
+    They are hosts of the fabric, or of the parent. Administrators get names and reasons, other
+    callers numbers.
     """
+    memory = store.compute_hosts.memory(asked.fabric)
+    if asked.parent is not None and memory.withheld():
+        parent = store.allocations.get(asked.parent)
+        memory = memory.only(host_names(store.fabrics.get(asked.fabric), parent.held))
     if not refusal.reason.facts.names_withheld or not memory.withheld():
         return refusal
-    return replace(refusal, detail=with_withheld(refusal.detail, memory, named=admin))
+    return replace(refusal, detail=with_withheld(refusal.detail, memory, named=caller.admin))
 
 
 def with_room(

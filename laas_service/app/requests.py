@@ -3,7 +3,7 @@
 """Requests for allocations, what a deployment offers, and the answers of the use cases."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -73,6 +73,18 @@ class ServicePolicy:
     """What observation may change where no administrator chose a mode."""
     live_ports: bool = False
     """The ports of servers can migrate live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a process gives its use cases."""
+
+    clock: Callable[[], datetime]
+    sleep: Callable[[float], None]
+    wake: Callable[[], None]
+    """Wakes a worker; if it is lost, the worker acts one poll interval later."""
+    new_id: Callable[[], str]
+    """Gives a fresh allocation id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

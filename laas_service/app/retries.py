@@ -2,8 +2,10 @@
 
 """Repeats steps that may be repeated."""
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 from tenacity.wait import wait_base
+
+from laas_service.domain.errors import ConcurrentUpdate
 
 
 def retrying(*errors: type[Exception], attempts: int, wait: wait_base) -> Retrying:
@@ -18,3 +20,7 @@ def retrying(*errors: type[Exception], attempts: int, wait: wait_base) -> Retryi
         wait=wait,
         reraise=True,
     )
+
+
+REPEATED = retrying(ConcurrentUpdate, attempts=5, wait=wait_random(0, 0.02))
+"""Repeats a step if another request changed the same record first."""

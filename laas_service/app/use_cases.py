@@ -4,13 +4,15 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from functools import partial
 
 from laas_service import background
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
+from laas_service.app.allocation_views import AllocationViews
 from laas_service.app.allocations import Allocations
+from laas_service.app.changes import PlacementChanges
+from laas_service.app.components import Components
 from laas_service.app.fabric_maps import FabricMaps
 from laas_service.app.fabrics import Fabrics
 from laas_service.app.lookup import Lookup
@@ -21,7 +23,7 @@ from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import Switches
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import Limits
-from laas_service.app.requests import ServicePolicy
+from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.errors import Conflict
 from laas_service.domain.ledger import LedgerView
@@ -52,10 +54,9 @@ def in_background(steps: Callable[[], Iterator[None]]) -> None:
 class UseCases:
     """The use cases side by side.
 
-    ``subnet_managers`` are by name. ``wake`` wakes a worker; if it is lost, the worker acts one
-    poll interval later. ``new_id`` gives a fresh allocation id. ``registry`` is None where no
-    agents reach OpenSM. ``projects`` looks up the projects that administrators name. ``ahead``
-    takes the steps of what is read ahead of requests; by default nothing is.
+    ``subnet_managers`` are by name. ``registry`` is None where no agents reach OpenSM. ``projects``
+    looks up the projects that administrators name. ``ahead`` takes the steps of what is read ahead
+    of requests; by default nothing is.
 
     Raises:
         InvalidInput: the default policy is not offered.
@@ -67,25 +68,25 @@ class UseCases:
         compute: Compute,
         subnet_managers: Mapping[str, Switches],
         offer: ServicePolicy,
+        runtime: Runtime,
         *,
-        clock: Callable[[], datetime],
-        sleep: Callable[[float], None],
-        wake: Callable[[], None],
-        new_id: Callable[[], str],
         registry: AgentRegistry | None = None,
         projects: Projects = NO_PROJECTS,
         ahead: Ahead = lambda steps: None,
     ) -> None:
         self._policies = {name: BudgetedPolicy(p) for name, p in offer.policies.items()}
         self._registry, self._store = registry, store
+        clock, wake = runtime.clock, runtime.wake
+        slots = self._slots = SharedSlots(ahead)
         lookup = Lookup(
             store,
             self._policies,
+            slots,
+            projects,
             default_policy=offer.default_policy,
             default_fabric=offer.default_fabric,
             contention_free=offer.contention_free,
         )
-        slots = self._slots = SharedSlots(ahead)
         everything: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
         everything[slots.name] = slots
         self._queue = AdmissionQueue(
@@ -98,22 +99,17 @@ class UseCases:
             one_per_project=offer.one_per_project,
             unmoved=offer.unmoved,
         )
-        self.allocations = Allocations(
+        self.views = AllocationViews(
             store,
-            compute,
-            lookup,
             self._queue,
-            self.quotas,
             search_budget=offer.search_budget,
-            waiters=offer.waiters,
             repair_links=offer.repair_links,
-            clock=clock,
-            sleep=sleep,
-            wake=wake,
-            new_id=new_id,
-            projects=projects,
-            slots=slots,
-            unshared=offer.unshared,
+        )
+        self.allocations = Allocations(
+            store, compute, lookup, self._queue, self.quotas, self.views, offer, runtime
+        )
+        self.changes = PlacementChanges(
+            store, compute, lookup, self.quotas, search_budget=offer.search_budget, wake=wake
         )
         self.moves = Moves(
             store,
@@ -125,6 +121,7 @@ class UseCases:
             slots=slots,
             live_ports=offer.live_ports,
         )
+        self.components = Components(store, wake=wake)
         self.fabrics = Fabrics(
             store,
             subnet_managers,
@@ -149,7 +146,7 @@ class UseCases:
         return self._registry
 
     def prepare(self) -> None:
-        """Read ahead of requests what those for slots of shared hosts need."""
+        """Read the ledgers ahead of requests, and what those for slots of shared hosts need."""
         for fabric in self._store.fabrics.all():
             ledger, _ = self._store.fabrics.ledger(fabric.id)
             for id in ledger.inside:

@@ -116,9 +116,7 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None)
     collect_between_requests(app, parts.collector)
     parts.store.check()
     warn(conf, parts)
-    for fabric in parts.store.fabrics.all():  # slow for a large fabric, so before the first request
-        parts.store.fabrics.ledger(fabric.id)
-    use_cases.prepare()
+    use_cases.prepare()  # slow for a large fabric, so before the first request
     parts.collector.settle()
     sys.setswitchinterval(SWITCH)
     server = http_server(app, conf)

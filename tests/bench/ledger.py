@@ -128,7 +128,7 @@ def written(hosts: int, url: str) -> tuple[SqlStore, int]:
         )
         ask = Request(new.id, size)
         return isinstance(
-            writer.admissions.admit(new, lambda fabric: policy.propose(fabric, ask)),
+            writer.admissions.admit(new, lambda draft: policy.propose(draft.ledger, ask)),
             AllocationRecord,
         )
 

@@ -3,8 +3,9 @@
 """What lies between a question and its answer: ``python -m tests.bench.roads``.
 
 Six roads, in one process without a network: SQLite, 32 hosts, adapters that write to directories.
-Each begins in a new service. The first journey is observed; it ends after the worker's first round
-with nothing left to do. Printed are
+Each begins in a new service that has read its ledger, as ``laas-api`` does at its start, and has
+just checked the tables, as it does once a second. The first journey is observed; it ends after the
+worker's first round with nothing left to do. Printed are
 
 * the files of ``laas_service`` and ``opensm_writer`` in which a function starts, and the functions,
   without what an import calls;
@@ -218,7 +219,9 @@ class Service:
         files = [str(self.config)]
         conf([], project="laas", default_config_files=files, default_config_dirs=[])
         self.parts = Parts(conf)
-        self.client = application(conf, self.parts.use_cases(lambda: None)).test_client()
+        use_cases = self.parts.use_cases(lambda: None)
+        self.client = application(conf, use_cases).test_client()
+        use_cases.prepare()  # as laas-api does
         self._take_steps = self.parts.fabric_leases.run_once
         self.parts.fabric_leases.run_once = self._read  # type: ignore[method-assign]
         for _ in range(2):  # takes the fabric, compares it, and has nothing to do
@@ -404,6 +407,7 @@ ROADS = (
 
 def travel(service: Service, road: Road, watch: Observer | Stopwatch) -> None:
     about = road.before(service)
+    service.call("GET", "fabrics")  # checks the tables, for a second
     service.watch = watch
     try:
         id = road.travel(service, about)

@@ -29,6 +29,7 @@ from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import Link
 from laas_service.wiring import Parts
 from opensm_writer import parse
+from tests.drafts import on_ledger
 from tests.faults.fabrics import Fabric
 from tests.faults.wiring import Judge, Pairs, Rows, Wiring
 from tests.ibsim import Simulator
@@ -204,7 +205,7 @@ class Site:
             id=id, fabric=ID, name=id, project_id=f"of-{id}", policy="jigsaw", hosts=hosts
         )
         record = self.store.admissions.admit(
-            new, partial(admit, Jigsaw(), request=Request(id, hosts))
+            new, on_ledger(partial(admit, Jigsaw(), request=Request(id, hosts)))
         )
         return isinstance(record, AllocationRecord)
 

@@ -27,6 +27,7 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.topology import Topology, Xgft
+from tests.drafts import on_ledger
 
 TOPOLOGY = Topology(Xgft((4, 4, 4), (1, 4, 4)))  # 64 hosts
 PROCESSES = 3
@@ -43,7 +44,7 @@ def ask(url: str, name: str, start, answers) -> None:
         new = AllocationRequest(
             id=request.id, fabric="f", name=request.id, project_id=name, policy="baseline", hosts=2
         )
-        answer = store.admissions.admit(new, partial(admit, Baseline(), request=request))
+        answer = store.admissions.admit(new, on_ledger(partial(admit, Baseline(), request=request)))
         assert isinstance(answer, AllocationRecord)
         if number % 4 == 3:
             record = store.allocations.transition(answer, State.RELEASING, "asked")
@@ -107,7 +108,7 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
             limits=limits,
         )
         try:
-            return stores[number].admissions.admit(new, propose)
+            return stores[number].admissions.admit(new, on_ledger(propose))
         except QuotaExceeded as error:
             return error
 
@@ -148,7 +149,7 @@ def test_a_project_that_may_have_one_allocation_gets_one(database, fabrics):
             hosts=5,
             alone=True,
         )
-        return store.admissions.admit(new, propose)
+        return store.admissions.admit(new, on_ledger(propose))
 
     with ThreadPoolExecutor(2) as threads:
         answers = list(threads.map(one, range(2)))

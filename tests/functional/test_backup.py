@@ -50,11 +50,11 @@ def site(tmp_path, capsys):
 
 
 def ask(parts, name, hosts):
-    record = parts.use_cases(wake=lambda: None).allocations.allocate(
+    made = parts.use_cases(wake=lambda: None).allocations.allocate(
         OPERATOR, AllocationRequest(name=name, hosts=hosts)
     )
     converge(parts)
-    return parts.store.allocations.get(record.id)
+    return parts.store.allocations.get(made.record.id)
 
 
 def converge(parts):
@@ -113,22 +113,22 @@ def test_what_is_unfinished_waits_for_the_routes_of_the_restored_state(site):
     )
     site("db", "backup", site.path / "laas.gz")
     converge(parts)
-    parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, first.id)
+    parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, first.record.id)
     converge(parts)
-    assert parts.store.allocations.get(first.id).state is State.RELEASED
+    assert parts.store.allocations.get(first.record.id).state is State.RELEASED
     ended(parts)
     seen = site.published()
-    assert first.id not in seen.tenants
+    assert first.record.id not in seen.tenants
 
     site.lose()
     site("db", "restore", site.path / "laas.gz")
     parts = site.parts()
-    record = parts.store.allocations.get(first.id)
+    record = parts.store.allocations.get(first.record.id)
     assert record.state is State.ALLOCATING
     assert record.generation > seen.generation
     converge(parts)
-    assert parts.store.allocations.get(first.id).state is State.ACTIVE
-    assert first.id in site.published().tenants
+    assert parts.store.allocations.get(first.record.id).state is State.ACTIVE
+    assert first.record.id in site.published().tenants
     ended(parts)
 
 

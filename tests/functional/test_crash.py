@@ -28,7 +28,7 @@ from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import MoveProgress, ServerMoves
 from laas_service.app.records import AllocationRecord, Caller, LinkState, RoomState
-from laas_service.app.requests import AllocationRequest, ResizeRequest
+from laas_service.app.requests import AllocationRequest, AllocationView, ResizeRequest
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
 from laas_service.domain.topology import link_name
@@ -113,8 +113,8 @@ def allocate(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Allocate, acknowledge, and converge until the allocation is active."""
     converge(parts)
     answer = parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, WISH)
-    assert isinstance(answer, AllocationRecord)
-    acknowledge(answer.id)
+    assert isinstance(answer, AllocationView)
+    acknowledge(answer.record.id)
     converge(parts)
 
 
@@ -134,8 +134,8 @@ def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Queue a request that fits only after another allocation is released; release that one."""
     allocations = parts.use_cases(wake=lambda: None).allocations
     answer = allocations.allocate(OPERATOR, WAITER)
-    assert isinstance(answer, AllocationRecord)
-    acknowledge(answer.id)
+    assert isinstance(answer, AllocationView)
+    acknowledge(answer.record.id)
     for record in parts.store.allocations.page(states=[State.ACTIVE]):
         if record.name == "a":
             allocations.release(OPERATOR, record.id)
@@ -149,7 +149,7 @@ def crowd(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     for name, hosts in (("fill", 1), ("big", 8), ("a", 1), ("q", 1), ("r", 1), ("s", 1)):
         consent = Consent(Movable.RESTART) if name == "a" else NO_CONSENT
         asked = AllocationRequest(name=name, hosts=hosts, project_id=name, consent=consent)
-        assert isinstance(allocations.allocate(OPERATOR, asked), AllocationRecord)
+        assert isinstance(allocations.allocate(OPERATOR, asked), AllocationView)
         converge(parts)
     for record in parts.store.allocations.page(states=[State.ACTIVE]):
         if record.name in ("q", "r"):
@@ -162,8 +162,8 @@ def make_room(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     run_move_scripts(parts)
     allocations = parts.use_cases(wake=lambda: None).allocations
     answer = allocations.allocate(OPERATOR, HEAD)
-    assert isinstance(answer, AllocationRecord)
-    acknowledge(answer.id)
+    assert isinstance(answer, AllocationView)
+    acknowledge(answer.record.id)
     converge(parts)
 
 
@@ -184,7 +184,9 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Mark a link as failed, as the operator does; the worker replaces it."""
     converge(parts)
     link = (Path(parts._conf.state_dir) / "fails").read_text()
-    parts.use_cases(wake=lambda: None).fabrics.set_link_state(OPERATOR, "f", link, LinkState.FAILED)
+    parts.use_cases(wake=lambda: None).components.set_link_state(
+        OPERATOR, "f", link, LinkState.FAILED
+    )
     acknowledge(link)
     converge(parts)
 
@@ -192,11 +194,11 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
 def resize(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Ask for nine hosts, then, once the tenant has them, for three."""
     converge(parts)
-    allocations = parts.use_cases(wake=lambda: None).allocations
+    changes = parts.use_cases(wake=lambda: None).changes
     (record,) = [r for r in parts.store.allocations.page() if r.name == "a"]
     if not record.placed or record.placed.requested != 3:
         for hosts in (9, 3):
-            answer = allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=hosts))
+            answer = changes.resize(OPERATOR, record.id, ResizeRequest(hosts=hosts))
             assert isinstance(answer, AllocationRecord), answer
             acknowledge(str(hosts))
             converge(parts)
@@ -206,13 +208,13 @@ def nest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """Allocate a container and an allocation inside it."""
     allocations = parts.use_cases(wake=lambda: None).allocations
     outer = allocations.allocate(OPERATOR, HOLDER)
-    assert isinstance(outer, AllocationRecord)
+    assert isinstance(outer, AllocationView)
     wish = AllocationRequest(
-        name="c", hosts=4, project_id="green", idempotency_key="inner", parent=outer.id
+        name="c", hosts=4, project_id="green", idempotency_key="inner", parent=outer.record.id
     )
     answer = allocations.allocate(OPERATOR, wish)
-    assert isinstance(answer, AllocationRecord)
-    acknowledge(answer.id)
+    assert isinstance(answer, AllocationView)
+    acknowledge(answer.record.id)
     converge(parts)
 
 

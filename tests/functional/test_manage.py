@@ -97,7 +97,7 @@ def tenants(store, fabric, *sizes, first=0):
             hosts=size,
         )
         store.admissions.admit(
-            new, lambda ledger, r=request: admit(POLICIES["jigsaw"](), ledger, r)
+            new, lambda draft, r=request: admit(POLICIES["jigsaw"](), draft.ledger, r)
         )
 
 

@@ -27,6 +27,7 @@ from laas_service.domain.policies.jigsaw import Jigsaw
 from opensm_writer import parse
 from opensm_writer.local import LocalSubnetManager
 from tests.convergers import Convergers, Observing
+from tests.drafts import on_ledger
 from tests.fakes import FakeCompute
 from tests.functional.test_opensm import TENANTS, site, top_guid, tree_site
 from tests.marks import needs_ibsim
@@ -122,7 +123,7 @@ def test_a_new_tenant_becomes_active_while_a_spine_is_dead(here, store):
     new = AllocationRequest(
         id="a", fabric="site", name="a", project_id="blue", policy="jigsaw", hosts=18
     )
-    store.admissions.admit(new, partial(admit, Jigsaw(), request=Request("a", 18)))
+    store.admissions.admit(new, on_ledger(partial(admit, Jigsaw(), request=Request("a", 18))))
 
     def is_active():
         worker.run_once()
@@ -186,7 +187,7 @@ def test_the_audit_needs_its_tolerance(small, store):
     new = AllocationRequest(
         id="a", fabric="site", name="a", project_id="blue", policy="jigsaw", hosts=8
     )
-    store.admissions.admit(new, partial(admit, Jigsaw(), request=Request("a", 8)))
+    store.admissions.admit(new, on_ledger(partial(admit, Jigsaw(), request=Request("a", 8))))
     rules = CounterRules(tolerance=Tolerance(0.0, 0.0))
     judged = Rules(reading_lifetime=3600.0)
     strict = Observing(

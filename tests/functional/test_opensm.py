@@ -49,6 +49,7 @@ from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from opensm_writer.render import Settings
 from tests.convergers import Convergers
+from tests.drafts import on_ledger
 from tests.fakes import FakeCompute
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
@@ -645,7 +646,9 @@ def test_a_failed_cable_is_replaced_under_the_real_opensm(store):
             new = AllocationRequest(
                 id=id, fabric="site", name=id, project_id="blue", policy="jigsaw", hosts=hosts
             )
-            store.admissions.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
+            store.admissions.admit(
+                new, on_ledger(partial(admit, Jigsaw(), request=Request(id, hosts)))
+            )
         with pytest.raises(Unavailable, match="OpenSM does not run"):
             here.manager.publish(store.fabrics.routed("site"))
         process = here.sim.start("opensm", "-F", str(here.current / "opensm.conf"), *here.start)

@@ -43,6 +43,7 @@ from opensm_writer.render import Settings
 from opensm_writer.site import SiteSettings
 from tests import demo
 from tests.convergers import Convergers
+from tests.drafts import on_ledger
 from tests.fakes import FakeCompute
 from tests.functional.test_opensm import SWEEP_ON_SIGNAL, Site, site, top_guid
 from tests.marks import needs_ibsim
@@ -252,7 +253,7 @@ def converged(here: Site, store: SqlStore, *sizes: int) -> None:
         new = AllocationRequest(
             id=id, fabric="site", name=id, project_id="p", policy="jigsaw", hosts=hosts
         )
-        store.admissions.admit(new, partial(admit, Jigsaw(), request=Request(id, hosts)))
+        store.admissions.admit(new, on_ledger(partial(admit, Jigsaw(), request=Request(id, hosts))))
     with pytest.raises(Unavailable, match="OpenSM does not run"):
         here.manager.publish(store.fabrics.routed("site"))
     process = here.sim.start("opensm", "-F", str(here.current / "opensm.conf"), *here.start)

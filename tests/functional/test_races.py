@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from laas_service.adapters.db.concurrency.arrival_order import ProcessOrder, ThreadOrder
 from laas_service.adapters.db.concurrency.decider import LOSSES
@@ -18,15 +19,17 @@ from laas_service.adapters.db.concurrency.priority_locks import PriorityLocks
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
+from laas_service.app.ports.snapshots import Draft, Snapshot
 from laas_service.app.records import AllocationRecord, HostState, Limits, LinkState, Move, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
 from laas_service.domain.errors import InvalidInput, QuotaExceeded
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.ledger import Ledger
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.topology import SpineLink, Topology, Xgft
+from tests.drafts import on_ledger
 from tests.waiting import eventually
 
 TOPOLOGY = Topology(Xgft((4, 4, 4), (1, 4, 4)))  # 64 hosts
@@ -57,7 +60,7 @@ def placed(id: str, ledger: Ledger) -> Allocation | NoFit:
 
 
 def ask(store: SqlStore, id: str, fabric: str = "f"):
-    return store.admissions.admit(new(id, fabric=fabric), partial(placed, id))
+    return store.admissions.admit(new(id, fabric=fabric), on_ledger(partial(placed, id)))
 
 
 # -- no search delays others --------------------------------------------------------
@@ -72,7 +75,7 @@ def test_two_fabrics_of_one_process_do_not_wait_for_each_other(rivals):
             assert threads.submit(ask, store, "quick", "g").result(timeout=60).id == "quick"
             return placed("slow", ledger)
 
-        assert store.admissions.admit(new("slow"), slow).id == "slow"
+        assert store.admissions.admit(new("slow"), on_ledger(slow)).id == "slow"
     assert store.fabrics.ledger("g")[0].allocations.keys() == {"quick"}
 
 
@@ -89,7 +92,7 @@ def test_a_slow_search_does_not_delay_other_admissions(rivals, number):
                 assert threads.submit(ask, quick, id).result(timeout=60).id == id
             return placed("slow", ledger)
 
-        assert store.admissions.admit(new("slow"), slow).id == "slow"
+        assert store.admissions.admit(new("slow"), on_ledger(slow)).id == "slow"
     assert calls == list(range(LOSSES))
     assert set(store.fabrics.ledger("f")[0].allocations) == {"slow", "quick-1", "quick-2"}
 
@@ -125,12 +128,13 @@ def together(rivals):
 
             def slow(ledger: Ledger) -> Allocation | NoFit:
                 for number, (request, propose) in enumerate(requests, 1):
-                    futures.append(threads.submit(store.admissions.admit, request, propose))
+                    search = on_ledger(propose)
+                    futures.append(threads.submit(store.admissions.admit, request, search))
                     eventually(partial(_has_length, line, number), "the request waits")
                 return placed("slow", ledger)
 
             futures: list[Any] = []
-            assert store.admissions.admit(new("slow"), slow).id == "slow"
+            assert store.admissions.admit(new("slow"), on_ledger(slow)).id == "slow"
             return [future.exception() or future.result() for future in futures]
 
     return asked
@@ -386,7 +390,7 @@ def test_a_slow_search_is_decided_before_a_stream_of_newcomers(rivals, database,
     newcomers = start(target=stream, args=(database, progress, committed, gave_way, stop))
     newcomers.start()
     try:
-        assert rivals[0].admissions.admit(new("slow"), slow).id == "slow"
+        assert rivals[0].admissions.admit(new("slow"), on_ledger(slow)).id == "slow"
     finally:
         stop.set()
         newcomers.join(timeout=600)
@@ -397,7 +401,7 @@ def test_a_slow_search_is_decided_before_a_stream_of_newcomers(rivals, database,
 def begin(store: SqlStore, kind: str) -> Callable[[Callable[[Ledger], Allocation]], object]:
     """Prepare allocation ``a`` and return the function that decides about it, given a search."""
     if kind == "admit":
-        return lambda search: store.admissions.admit(new("a", 1), search)
+        return lambda search: store.admissions.admit(new("a", 1), on_ledger(search))
     if kind == "queue":
         store.admissions.admit(
             new("a", 1, wait=True), lambda _: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "full"))
@@ -470,7 +474,7 @@ def test_what_was_found_is_searched_anew_after_another_claim(rivals):
             other.admissions.admit(new(rival, 1), lambda _: on_leaf(rival, len(calls)))
         return on_leaf("a", 0)
 
-    store.admissions.admit(new("a", 1), search)
+    store.admissions.admit(new("a", 1), on_ledger(search))
     assert calls == list(range(LOSSES + 2))
 
 
@@ -484,13 +488,76 @@ def test_a_key_that_was_answered_meanwhile_is_answered_first(rivals, queued):
         first = new("first", idempotency_key="key", wait=queued)
         full = NoFit(Refusal.TOO_FEW_HOSTS, "full")
         other.admissions.admit(
-            first, lambda ledger: Wait(full) if queued else placed("first", ledger)
+            first, lambda draft: Wait(full) if queued else placed("first", draft.ledger)
         )
         return placed("again", ledger)
 
     again = new("again", name="first", idempotency_key="key", wait=queued)
-    assert store.admissions.admit(again, search).id == "first"
+    assert store.admissions.admit(again, on_ledger(search)).id == "first"
     assert len(calls) == 1
+
+
+# -- the snapshot of a request ----------------------------------------------------------
+
+
+def read(store: SqlStore, request: AllocationRequest) -> Snapshot:
+    return store.snapshots.read(request, request.project_id, None, request.limits)
+
+
+def test_the_first_search_is_on_the_snapshot(rivals):
+    store, _ = rivals
+    snapshot = read(store, new("a"))
+    statements: list[str] = []
+    event.listen(store._engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    ledgers: list[LedgerView] = []
+
+    def search(draft: Draft) -> Allocation | NoFit:
+        ledgers.append(draft.ledger)
+        assert not statements, "nothing is read between the snapshot and the search"
+        return placed("a", draft.ledger)
+
+    assert store.admissions.admit(new("a"), search, snapshot).id == "a"
+    assert len(ledgers) == 1
+    assert not snapshot.possible["f"].ledger.allocations, "it is read only"
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["by this process", "by another"])
+def test_claims_after_the_snapshot_are_seen(rivals, number):
+    store, other = rivals[0], rivals[number]
+    snapshot = read(store, new("a"))
+    ask(other, "b")
+    calls: list[set[str]] = []
+
+    def search(draft: Draft) -> Allocation | NoFit:
+        calls.append(set(draft.ledger.allocations))
+        return placed("a", draft.ledger)
+
+    assert store.admissions.admit(new("a"), search, snapshot).id == "a"
+    assert calls == ([{"b"}] if number == 0 else [set(), {"b"}])
+
+
+def test_requests_that_other_threads_queue_after_the_snapshot_are_not_overtaken(rivals):
+    store, _ = rivals
+    snapshot = read(store, new("a"))
+    full = NoFit(Refusal.TOO_FEW_HOSTS, "full")
+    store.admissions.admit(new("first", wait=True), lambda _: Wait(full))
+
+    def search(draft: Draft) -> Allocation | NoFit:
+        if waiting := draft.queue.waiting:
+            return NoFit(Refusal.OTHERS_WAIT, waiting[0].id)
+        return placed("a", draft.ledger)
+
+    answer = store.admissions.admit(new("a"), search, snapshot)
+    assert answer == NoFit(Refusal.OTHERS_WAIT, "first")
+
+
+def test_a_quota_counts_what_was_claimed_after_the_snapshot(rivals):
+    store, other = rivals
+    wish = new("a", limits=Limits(hosts=3))
+    snapshot = read(store, wish)
+    ask(other, "b")
+    with pytest.raises(QuotaExceeded):
+        store.admissions.admit(wish, pytest.fail, snapshot)
 
 
 # -- priority ---------------------------------------------------------------------

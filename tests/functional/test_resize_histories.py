@@ -36,6 +36,7 @@ from laas_service.app.requests import (
     AllocationRequest,
     ReplaceRequest,
     ResizeRequest,
+    Runtime,
     ServicePolicy,
 )
 from laas_service.app.room_planner import Permission
@@ -119,14 +120,17 @@ class Site:
             self.compute,
             {"local": self.switches},
             ServicePolicy(policies=policies, default_policy="jigsaw"),
-            clock=lambda: self.time,
-            sleep=lambda seconds: None,
-            wake=lambda: None,
-            new_id=lambda: f"t{next(self.numbers)}",
+            Runtime(
+                clock=lambda: self.time,
+                sleep=lambda seconds: None,
+                wake=lambda: None,
+                new_id=lambda: f"t{next(self.numbers)}",
+            ),
             registry=None,
             projects=NoProjects(),
         )
         self.allocations, self.moves = use_cases.allocations, use_cases.moves
+        self.changes = use_cases.changes
         self.queue = AdmissionQueue(self.store, policies, Discipline(), clock=lambda: self.time)
         rules = RoomRules(RoomMode.ON, Permission(moves=2))
         self.queue_moves = QueueMoves(
@@ -216,7 +220,7 @@ class Site:
         elif what == "resize":
             with suppress(Conflict, HostsBusy, InvalidInput):
                 asked_size = ResizeRequest(hosts=1 + choice // 8 % 10)
-                self.allocations.resize(OPERATOR, record.id, asked_size)
+                self.changes.resize(OPERATOR, record.id, asked_size)
         elif what == "replace":
             self.replace(record, choice // 8)
         elif what == "consent":
@@ -224,10 +228,10 @@ class Site:
             self.allocations.consent(OPERATOR, record.id, lambda consent: movable)
         elif what == "turn back" and record.change is not None:
             with suppress(Conflict):
-                self.allocations.turn_back(OPERATOR, record.id)
+                self.changes.turn_back(OPERATOR, record.id)
             with suppress(Conflict):
                 size = ResizeRequest(hosts=record.change.old.requested)
-                self.allocations.resize(OPERATOR, record.id, size)
+                self.changes.resize(OPERATOR, record.id, size)
         elif what in ("release", "force"):
             with suppress(Conflict, HostsBusy):
                 self.allocations.release(OPERATOR, record.id, force=what == "force")
@@ -257,7 +261,7 @@ class Site:
         if own:
             name = self.inventory.host_names[own[choice % len(own)]]
             with suppress(Conflict, InvalidInput):
-                self.allocations.replace_hosts(OPERATOR, record.id, ReplaceRequest(hosts=(name,)))
+                self.changes.replace_hosts(OPERATOR, record.id, ReplaceRequest(hosts=(name,)))
 
     def evacuate(self, choice: int) -> None:
         """Drain a host, or a leaf, and have its tenants moved."""
@@ -516,9 +520,9 @@ def resized(directory: Path, empty: Path, change: str) -> tuple[Site, str]:
         if change == "stopped move":
             site.cut_off()
         asked_hosts = ReplaceRequest(hosts=(leaving,))
-        begun = site.allocations.replace_hosts(OPERATOR, record.id, asked_hosts)
+        begun = site.changes.replace_hosts(OPERATOR, record.id, asked_hosts)
     else:
-        begun = site.allocations.resize(OPERATOR, record.id, ResizeRequest(hosts=new))
+        begun = site.changes.resize(OPERATOR, record.id, ResizeRequest(hosts=new))
     assert isinstance(begun, AllocationRecord)
     assert begun.change is not None
     assert begun.change.parted == (change == "stopped move")
@@ -568,9 +572,9 @@ def test_a_worker_that_dies_at_any_step_ends_in_the_new_placement(change, empty_
                     old = ResizeRequest(hosts=CHANGES[change][0])
                     with suppress(Conflict):
                         if change.endswith("move"):
-                            site.allocations.turn_back(OPERATOR, id)
+                            site.changes.turn_back(OPERATOR, id)
                         else:
-                            site.allocations.resize(OPERATOR, id, old)
+                            site.changes.resize(OPERATOR, id, old)
                         hosts = CHANGES[change][0]
                 site.check()
                 ended(site, id, hosts)

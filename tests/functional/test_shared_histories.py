@@ -30,7 +30,7 @@ from laas_service.app.moves import ConsolidationRequest
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.projects import NoProjects
 from laas_service.app.records import AllocationRecord, Caller, HostState
-from laas_service.app.requests import AllocationRequest, ServicePolicy, SlotsRequest
+from laas_service.app.requests import AllocationRequest, Runtime, ServicePolicy, SlotsRequest
 from laas_service.app.room_planner import Permission
 from laas_service.app.use_cases import UseCases
 from laas_service.domain.admission.queue import Discipline
@@ -101,14 +101,17 @@ class Site:
             self.compute,
             {"local": self.switches},
             ServicePolicy(policies=policies, default_policy="jigsaw"),
-            clock=self.now,
-            sleep=lambda seconds: None,
-            wake=lambda: None,
-            new_id=lambda: f"t{next(self.numbers)}",
+            Runtime(
+                clock=self.now,
+                sleep=lambda seconds: None,
+                wake=lambda: None,
+                new_id=lambda: f"t{next(self.numbers)}",
+            ),
             registry=None,
             projects=NoProjects(),
         )
         self.allocations, self.moves = use_cases.allocations, use_cases.moves
+        self.changes = use_cases.changes
         self.queue = AdmissionQueue(self.store, policies, Discipline(), clock=self.now)
         self.worker = Convergers(
             self.store,
@@ -171,7 +174,7 @@ class Site:
             if slots is not None and choice % 3 == 0:
                 bandwidth = different(slots, choice)
             asked = SlotsRequest(slots=slots, bandwidth=bandwidth)
-            self.allocations.change_slots(OPERATOR, held[choice % len(held)].id, asked)
+            self.changes.change_slots(OPERATOR, held[choice % len(held)].id, asked)
 
     def consolidate(self, choice: int) -> None:
         parts = [record.id for record in self.live() if record.sharing is not None]

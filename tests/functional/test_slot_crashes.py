@@ -32,7 +32,7 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Caller
-from laas_service.app.requests import AllocationRequest, SlotsRequest
+from laas_service.app.requests import AllocationRequest, AllocationView, SlotsRequest
 from laas_service.domain.allocation import Sharing, SlotDemand
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.moves.consent import Consent, Movable
@@ -218,8 +218,8 @@ def settled(parts: Parts, name: str) -> bool:
 
 def ask(parts: Parts, asked: AllocationRequest) -> AllocationRecord:
     answer = parts.use_cases(wake=lambda: None).allocations.allocate(caller(asked.name), asked)
-    assert isinstance(answer, AllocationRecord), answer
-    return answer
+    assert isinstance(answer, AllocationView), answer
+    return answer.record
 
 
 def set_up(parts: Parts, acknowledge: Callable[[str], None]) -> None:
@@ -254,10 +254,12 @@ def grow(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     begin(parts)
     found = record(parts, "a")
     assert found is not None
-    allocations = parts.use_cases(wake=lambda: None).allocations
-    allocations.consent(caller("a"), found.id, lambda c: replace(c, movable=Movable.RESTART))
+    use_cases = parts.use_cases(wake=lambda: None)
+    use_cases.allocations.consent(
+        caller("a"), found.id, lambda c: replace(c, movable=Movable.RESTART)
+    )
     if found.change is None and found.slots != _grown():
-        answer = allocations.change_slots(caller("a"), found.id, SlotsRequest(**GROWTH))
+        answer = use_cases.changes.change_slots(caller("a"), found.id, SlotsRequest(**GROWTH))
         assert isinstance(answer, AllocationRecord), answer
         acknowledge(found.id)
     rounds(parts, lambda: settled(parts, "a"), "a has grown")
@@ -437,11 +439,11 @@ def taken(empty, tmp_path_factory):
 
 def one_move(parts, found):
     """The first growth in which one virtual machine moves."""
-    allocations = parts.use_cases(wake=lambda: None).allocations
+    changes = parts.use_cases(wake=lambda: None).changes
     for slots in range(4, 8):
         for bandwidth in (5.0, 10.0, 20.0, 25.0, 30.0, 33.0, 40.0, 50.0):
             asked = SlotsRequest(slots=slots, bandwidth=bandwidth)
-            answer = allocations.propose_slots(caller("a"), found.id, asked)
+            answer = changes.propose_slots(caller("a"), found.id, asked)
             planned = getattr(answer, "allocation", None)
             if planned is not None and len(planned.slots.moves) == 1:
                 return {"slots": slots, "bandwidth": bandwidth}

@@ -15,8 +15,8 @@ from oslo_config import cfg
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Caller
-from laas_service.app.requests import AllocationRequest
+from laas_service.app.records import Caller
+from laas_service.app.requests import AllocationRequest, AllocationView
 from laas_service.wiring import Parts
 from opensm_writer import fileset
 from tests.servers import postgresql
@@ -70,8 +70,8 @@ class Site:
 
     def ask(self, name, hosts=3):
         made = self.allocations.allocate(OPERATOR, AllocationRequest(name=name, hosts=hosts))
-        assert isinstance(made, AllocationRecord)
-        return made.id
+        assert isinstance(made, AllocationView)
+        return made.record.id
 
     def holder(self):
         """The process id of the worker that holds the fabric's lease; None if there is none."""

@@ -45,7 +45,8 @@ class Site:
 
     def allocate(self, hosts=2):
         request = AllocationRequest(name="a", hosts=hosts, project_id=self.project)
-        return self.parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, request)
+        answer = self.parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, request)
+        return answer if isinstance(answer, NoFit) else answer.record
 
     def release(self, id, *, force=False):
         self.parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, id, force=force)

@@ -217,7 +217,7 @@ class Site(Service):
     def replace(self, record, host):
         """Ask for another host in place of one."""
         caller = Caller(record.project_id, "somebody", admin=True, request_id="request")
-        answer = self._allocations.replace_hosts(caller, record.id, ReplaceRequest(hosts=(host,)))
+        answer = self._changes.replace_hosts(caller, record.id, ReplaceRequest(hosts=(host,)))
         assert isinstance(answer, AllocationRecord), answer
 
     def change(self, record):

@@ -32,8 +32,8 @@ from laas_service.adapters.nova.cloud import Cloud
 from laas_service.adapters.nova.names import HostNames
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover, Occupant
-from laas_service.app.records import AllocationRecord, Caller, Drift
-from laas_service.app.requests import AllocationRequest
+from laas_service.app.records import Caller, Drift
+from laas_service.app.requests import AllocationRequest, AllocationView
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
 from laas_service.wiring import Parts
@@ -921,7 +921,8 @@ class Service:
     def __init__(self, parts):
         self.store = parts.store
         self._parts = parts
-        self._allocations = parts.use_cases(wake=lambda: None).allocations
+        use_cases = parts.use_cases(wake=lambda: None)
+        self._allocations, self._changes = use_cases.allocations, use_cases.changes
 
     def rounds(self, done, what):
         """Rounds of the worker until ``done``."""
@@ -935,7 +936,8 @@ class Service:
 
     def ask(self, project, hosts):
         caller = Caller(project, "somebody", admin=False, request_id="request")
-        return self._allocations.allocate(caller, AllocationRequest(name="x", hosts=hosts))
+        answer = self._allocations.allocate(caller, AllocationRequest(name="x", hosts=hosts))
+        return answer if isinstance(answer, NoFit) else answer.record
 
     def release(self, record, *, force):
         caller = Caller(record.project_id, "somebody", admin=True, request_id="request")
@@ -1328,9 +1330,8 @@ class TestQuotaOfTenInstances:
         assert refusal.largest_fit == 3
         assert not parts.store.allocations.page()
         assert not ours.compute.handed_over()
-        assert isinstance(
-            allocations.allocate(caller, AllocationRequest(name="small", hosts=3)), AllocationRecord
-        )
+        small = allocations.allocate(caller, AllocationRequest(name="small", hosts=3))
+        assert isinstance(small, AllocationView)
         while parts.fabric_leases.run_once():
             pass
         (record,) = parts.store.allocations.page()

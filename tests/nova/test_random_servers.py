@@ -101,7 +101,7 @@ class RandomStory:
         self.rng = random.Random(self.seed)
         self.admin = self.nova.admin
         self.service = Service(self.parts)
-        self.fabrics = self.parts.use_cases(wake=lambda: None).fabrics
+        self.components = self.parts.use_cases(wake=lambda: None).components
         self.project_of: dict[str, str] = {}
         """By server, also of those that Nova has forgotten."""
         self.services = {s.host: s.id for s in self.admin.services.list(binary="nova-compute")}
@@ -195,7 +195,7 @@ class RandomStory:
         if self.rng.random() < 0.5:
             state = self.rng.choice([HostState.DRAINED, HostState.UP])
             with suppress(Conflict):
-                self.fabrics.set_host_state(caller, "f", host, state)
+                self.components.set_host_state(caller, "f", host, state)
             return
         aggregate = next((a for a in self.admin.aggregates.list() if a.name == "drained"), None)
         if aggregate is None:
@@ -348,7 +348,7 @@ class RandomStory:
                 del running[id]
                 self.counts["servers that ran on"] += 1
             with suppress(Conflict):
-                self.fabrics.confirm_empty(caller, "f", host)
+                self.components.confirm_empty(caller, "f", host)
 
     # -- the worker ---------------------------------------------------------------------
 

@@ -76,7 +76,8 @@ class Place:
     def __init__(self, nova, parts):
         self.nova, self.admin, self.parts = nova, nova.admin, parts
         self.service = Service(parts)
-        self.use_cases = parts.use_cases(wake=lambda: None).allocations
+        use_cases = parts.use_cases(wake=lambda: None)
+        self.use_cases, self.changes = use_cases.allocations, use_cases.changes
         self.records = {}
         self.service.rounds(lambda: True, "hosts are pooled")
 
@@ -84,7 +85,7 @@ class Place:
         caller = replace(OPERATOR, project_id=project)
         more = {"hosts": 0, "name": name, **more}
         made = self.use_cases.allocate(caller, AllocationRequest(**more))
-        self.records[name] = made
+        self.records[name] = made.record
         self.active(name)
 
     def record(self, name):
@@ -100,7 +101,7 @@ class Place:
 
     def change(self, name, **asked):
         caller = replace(OPERATOR, project_id=self.record(name).project_id)
-        return self.use_cases.change_slots(caller, self.records[name].id, SlotsRequest(**asked))
+        return self.changes.change_slots(caller, self.records[name].id, SlotsRequest(**asked))
 
     def slots(self, name):
         record = self.record(name)
@@ -350,7 +351,7 @@ def moves(place, name):
     for slots in range(record.slots.slots, 8):
         for bandwidth in (5.0, 10.0, 20.0, 25.0, 30.0, 33.0, 40.0, 50.0):
             asked = SlotsRequest(slots=slots, bandwidth=bandwidth)
-            answer = place.use_cases.propose_slots(caller, record.id, asked)
+            answer = place.changes.propose_slots(caller, record.id, asked)
             planned = getattr(answer, "allocation", None)
             if planned is not None and len(planned.slots.moves) == 1:
                 return {"slots": slots, "bandwidth": bandwidth}

@@ -12,8 +12,8 @@ from oslo_config import cfg
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Caller, LinkState
-from laas_service.app.requests import AllocationRequest
+from laas_service.app.records import Caller, LinkState
+from laas_service.app.requests import AllocationRequest, AllocationView
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring import Parts
 
@@ -39,9 +39,9 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
     parts.store.fabrics.add("f", made.topology, made.inventory)
     use_cases = parts.use_cases(wake=parts.worker.wake)
     answer = use_cases.allocations.allocate(OPERATOR, AllocationRequest(name="a", hosts=6))
-    assert isinstance(answer, AllocationRecord)
+    assert isinstance(answer, AllocationView)
     parts.fabric_leases.run_once()
-    assert use_cases.allocations.allocation(OPERATOR, answer.id).state is State.ACTIVE
+    assert use_cases.allocations.allocation(OPERATOR, answer.record.id).state is State.ACTIVE
     assert (tmp_path / "opensm" / "f" / "current" / "manifest.json").is_file()
     assert list((tmp_path / "compute" / "commands").glob("*-hand-over-*.sh"))
     routing = use_cases.fabrics.routing("f")
@@ -55,14 +55,15 @@ def test_the_service_announces_repairs_as_workers_are_configured(conf, repair_li
     parts.upgrade_database()
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.fabrics.add("f", made.topology, made.inventory)
-    allocations = parts.use_cases(wake=parts.worker.wake).allocations
+    use_cases = parts.use_cases(wake=parts.worker.wake)
+    allocations = use_cases.allocations
     answer = allocations.allocate(OPERATOR, AllocationRequest(name="a", hosts=6))
-    assert isinstance(answer, AllocationRecord)
+    assert isinstance(answer, AllocationView)
     parts.fabric_leases.run_once()
-    assert answer.placed is not None
-    link = next(answer.placed.links(made.topology))
+    assert answer.record.placed is not None
+    link = next(answer.record.placed.links(made.topology))
     parts.store.components.set_link_state("f", link, LinkState.FAILED)
-    view = allocations.view(allocations.allocation(OPERATOR, answer.id))
+    view = use_cases.views.view(allocations.allocation(OPERATOR, answer.record.id))
     assert view.progress is not None
     assert view.progress.next_step == next_step
 

@@ -20,6 +20,7 @@ from laas_service.adapters.db.concurrency.decision import Decision, Settled, Wri
 from laas_service.adapters.db.concurrency.group_commit import GroupCommit
 from laas_service.adapters.db.engine import insert_rows, inserting_together
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
+from laas_service.adapters.db.snapshots import read_queue
 from laas_service.adapters.db.transactions import Transactions, read_enclosing, read_record
 from laas_service.adapters.documents import (
     allocation_document,
@@ -29,6 +30,7 @@ from laas_service.adapters.documents import (
     sharing_document,
 )
 from laas_service.app.lifecycle import ENTERABLE, State
+from laas_service.app.ports.snapshots import Draft, QueueState, Snapshot
 from laas_service.app.records import (
     NO_LIMITS,
     AllocationRecord,
@@ -92,11 +94,16 @@ class Admissions:
             return read_record(session, allocation)
 
     def admit(
-        self, new: AllocationRequest, propose: Callable[[Ledger], Allocation | NoFit | Wait]
+        self,
+        new: AllocationRequest,
+        propose: Callable[[Draft], Allocation | NoFit | Wait],
+        snapshot: Snapshot | None = None,
     ) -> AllocationRecord | NoFit:
         request = _NewRequest(
             self.transactions, new.fabric, repr(new.id), new, propose, self._ledgers
         )
+        if snapshot is not None and not snapshot.limits.admission:  # else what it uses counts
+            request.begin_from(snapshot)
         if new.slots is not None:  # it has to see the rows of those before it
             alone: AllocationRecord | NoFit = self.decider.decide(request)
             return alone
@@ -119,11 +126,25 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
     """The admission of a new request, or its place in the queue."""
 
     new: AllocationRequest
-    propose: Callable[[Ledger], Allocation | NoFit | Wait]
+    propose: Callable[[Draft], Allocation | NoFit | Wait]
     ledgers: LedgerCache
     limits: Limits = NO_LIMITS
+    queue: QueueState = field(init=False, default_factory=QueueState)
+
+    def begin_from(self, snapshot: Snapshot) -> None:
+        """Search first on what the caller has read."""
+        here = snapshot.possible[self.fabric_id]
+        self.limits, self.queue = snapshot.limits, here.queue
+        self.seen = CachedLedger(here.ledger, here.fabric.generation, here.fabric.stamp)
 
     def prepare(self, session: Session) -> AllocationRecord | None:
+        if previous := self.checked(session):
+            return previous
+        self.queue = read_queue(session, self.fabric_id)
+        return None
+
+    def checked(self, session: Session) -> AllocationRecord | None:
+        """The answer to an earlier request with the same key. Raises: QuotaExceeded."""
         if previous := self._answered(session):
             return previous
         self.limits = quotas.limits(session, self.new.project_id, self.new.limits)
@@ -143,7 +164,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         return read_record(session, row.allocation)
 
     def search(self, draft: Ledger) -> Allocation | Wait | Settled[AllocationRecord | NoFit]:
-        answer = self.propose(draft)
+        answer = self.propose(Draft(draft, self.queue))
         return Settled(answer) if isinstance(answer, NoFit) else answer
 
     def claim(self, draft: Ledger, answer: Allocation | Wait) -> None:
@@ -159,15 +180,20 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         new = self.new
         quotas.check(session, new, self.limits)
         quotas.check_alone(session, new)
-        if new.parent is not None:
-            _must_contain(read_enclosing(session, new.parent), new)
+        parent = None if new.parent is None else read_enclosing(session, new.parent)
+        if parent is not None:
+            _must_contain(parent, new)
         if isinstance(answer, Wait):
             # A new generation, so that concurrent searches see the request.
-            columns = {"pkey": 0, "generation": self.transactions.advance(session, new.fabric, {})}
+            generation = self.transactions.advance(session, new.fabric, {})
+            columns = {"pkey": 0, "generation": generation}
             reason = reasons.queued_reason(answer.refusal.detail) + self._remark()
-            return Written(self._insert(session, State.QUEUED, reason, columns), None)
+            record = self._insert(session, State.QUEUED, reason, columns)
+            return Written(record, None, unchanged=generation)
         fabric = self.ledgers.record_of(session, new.fabric, draft.topology)
-        columns, generation = _admitted(self.transactions, session, fabric, answer, new.duration)
+        columns, generation = _admitted(
+            self.transactions, session, fabric, answer, new.duration, parent
+        )
         reason = _admitted_reason(answer, columns) + self._remark()
         record = self._insert(session, State.ALLOCATING, reason, columns)
         _take(session, record, answer, draft)
@@ -246,7 +272,7 @@ class _NewRequests(
         projects: set[str] = set()
         keys: set[tuple[str, str]] = set()
         for place, member in enumerate(self.members):
-            if (previous := member.prepare(session)) is not None:
+            if (previous := member.checked(session)) is not None:
                 self.results[place] = previous
                 continue
             project, key = member.new.project_id, member.new.idempotency_key
@@ -257,7 +283,12 @@ class _NewRequests(
             projects.add(project)
             if key is not None:
                 keys.add((project, key))
-        return None if self.joined else self.results
+        if not self.joined:
+            return self.results
+        queue = read_queue(session, self.fabric_id)
+        for place in self.joined:
+            self.members[place].queue = queue
+        return None
 
     def search(
         self, draft: Ledger
@@ -311,7 +342,8 @@ class _NewRequests(
             raise
         results = (one.result for one in written)
         self.results.update(zip(self.joined, results, strict=True))
-        return Written(self.results, written[-1].ledger)
+        unchanged = written[-1].unchanged if len(written) == 1 else None
+        return Written(self.results, written[-1].ledger, unchanged)
 
 
 @dataclass
@@ -343,7 +375,10 @@ class _QueuedRequests(Decision[Sequence[Allocation], list[AllocationRecord]]):
         if queued.state is not State.QUEUED:
             raise ConcurrentUpdate(f"allocation {answer.id!r} is {queued.state.value}, not queued")
         fabric = self.ledgers.record(session, queued.fabric)
-        columns, generation = _admitted(self.transactions, session, fabric, answer, queued.duration)
+        parent = None if queued.parent is None else read_enclosing(session, queued.parent)
+        columns, generation = _admitted(
+            self.transactions, session, fabric, answer, queued.duration, parent
+        )
         reason = _admitted_reason(answer, columns)
         waited = (self.transactions.now() - queued.updated_at).total_seconds()
         record = self.transactions.update(
@@ -359,6 +394,7 @@ def _admitted(
     fabric: FabricRecord,
     answer: Allocation,
     duration: float | None,
+    parent: Enclosing | None,
 ) -> tuple[dict[str, Any], int]:
     """The columns of a request that is admitted, at the fabric's next generation (second).
 
@@ -372,7 +408,7 @@ def _admitted(
         key_of = dict(zip(sorted(set(joined)), free, strict=True))
         keys = tuple(key_of[first] for first in joined)
     generation = transactions.advance(session, fabric.id, {"claim": document}, routes=not shared)
-    part = read_enclosing(session, answer.parent) if shared and answer.parent else None
+    part = parent if shared else None
     columns = {
         "generation": generation if part is None else part.generation,
         "pkey": keys[0] if keys else 0,

@@ -29,7 +29,6 @@ from laas_service.adapters.db.transactions import (
     as_event,
     confirmation,
     locked_generation,
-    read_enclosing,
     read_record,
     seconds_document,
     sequence,
@@ -37,7 +36,7 @@ from laas_service.adapters.db.transactions import (
 from laas_service.adapters.documents import faults_from
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
-from laas_service.app.records import AllocationRecord, Enclosing, Event, SizeEvent
+from laas_service.app.records import AllocationRecord, Event, SizeEvent
 from laas_service.app.wording import reasons
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.wording import listed
@@ -100,10 +99,6 @@ class Allocations(Retention):
     def get(self, id: str) -> AllocationRecord:
         with self.transactions.reading() as session:
             return read_record(session, id)
-
-    def enclosing(self, id: str) -> Enclosing:
-        with self.transactions.reading() as session:
-            return read_enclosing(session, id)
 
     def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
         event, table = models.Event, models.Allocation

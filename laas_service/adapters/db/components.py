@@ -25,6 +25,7 @@ from laas_service.adapters.db.transactions import (
 from laas_service.adapters.db.virtual_ports import VirtualPorts
 from laas_service.adapters.documents import initiator_document, plane_document
 from laas_service.app import notifications
+from laas_service.app.notifications import PartChange
 from laas_service.app.records import (
     FabricRecord,
     HostState,
@@ -182,18 +183,15 @@ class Components(VirtualPorts):
 
         With ``routes`` the routes change although no state may.
         """
-        changed: list[tuple[int | Link, HostState | LinkState, HostState | LinkState]]
-        changed = [(host, *states) for host, states in changes.hosts.items()]
-        changed += [(link, *states) for link, states in changes.links.items()]
-        for part, old, new in changed:
+        changed = [PartChange(host, *states) for host, states in changes.hosts.items()]
+        changed += [PartChange(link, *states) for link, states in changes.links.items()]
+        for change in changed:
             self.transactions.notify(
                 session,
                 functools.partial(
                     notifications.part_changed,
                     fabric=fabric,
-                    part=part,
-                    old=old,
-                    new=new,
+                    change=change,
                     at=self.transactions.now(),
                     by=by,
                     source=source,

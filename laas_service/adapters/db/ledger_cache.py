@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.generations import stamp_of
-from laas_service.adapters.db.transactions import COMMITTED
+from laas_service.adapters.db.transactions import COMMITTED, ONE_STATE
 from laas_service.adapters.documents import (
     allocation_from,
     inventory_from,
@@ -30,7 +30,7 @@ from laas_service.domain.topology import Link, Topology, parse_link
 
 T = TypeVar("T")
 
-_NUMBERS = select(
+_COLUMNS = (
     models.Fabric.generation,
     models.Fabric.routes_generation,
     models.Fabric.stamp,
@@ -38,7 +38,13 @@ _NUMBERS = select(
     models.Fabric.created_at,
     models.Fabric.shared_plane,
     models.Fabric.layout,
-).where(models.Fabric.id == bindparam("id"))
+)
+_NUMBERS = select(*_COLUMNS).where(models.Fabric.id == bindparam("id"))
+_ALL = (
+    select(*_COLUMNS, models.Fabric.id, models.Lease)
+    .outerjoin(models.Lease, models.Lease.fabric == models.Fabric.id)
+    .order_by(models.Fabric.id)
+)
 
 
 class CachedLedger(NamedTuple):
@@ -68,6 +74,15 @@ class LedgerCache:
         row = session.execute(_NUMBERS, {"id": id}).one_or_none()
         if row is None:
             raise NotFound("fabric", id)
+        return self._record(session, id, row)
+
+    def records(self, session: Session) -> dict[str, tuple[FabricRecord, models.Lease | None]]:
+        """All fabrics by id, ascending, with the lease of each."""
+        rows = session.execute(_ALL).all()
+        return {row.id: (self._record(session, row.id, row), row.Lease) for row in rows}
+
+    def _record(self, session: Session, id: str, row: Row[Any]) -> FabricRecord:
+        """The fabric of a row of numbers."""
         layout, cached = self._fabrics.get(id, (0, None))
         if cached is None or cached.created_at != row.created_at or layout != row.layout:
             row = session.execute(  # in one statement, so that they belong together
@@ -110,7 +125,15 @@ class LedgerCache:
 
     def caught_up(self, session: Session, fabric_id: str) -> CachedLedger:
         """The ledger at the present generation. ``NotFound``."""
-        record = self.record(session, fabric_id)
+        return self.caught_up_to(session, self.record(session, fabric_id))
+
+    def newest(self, fabric_id: str) -> CachedLedger | None:
+        """The newest ledger that this process has read; the database may have a later one."""
+        return self._ledgers.get(fabric_id)
+
+    def caught_up_to(self, session: Session, record: FabricRecord) -> CachedLedger:
+        """The ledger of a fabric that this session has just read."""
+        fabric_id = record.id
         cached = self._ledgers.get(fabric_id)
         if cached and cached.ledger.topology is not record.topology:
             cached = None
@@ -150,6 +173,8 @@ class LedgerCache:
         return CachedLedger(ledger, rows[-1].generation, rows[-1].stamp or "")
 
     def _rebuilt(self, session: Session, record: FabricRecord) -> CachedLedger:
+        if session.info.get(ONE_STATE):
+            return CachedLedger(_rebuild(session, record), record.generation, record.stamp)
         ledger, record = self.steady(session, record.id, lambda: _rebuild(session, record))
         return CachedLedger(ledger, record.generation, record.stamp)
 

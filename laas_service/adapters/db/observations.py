@@ -102,12 +102,12 @@ class Observations:
             row = session.scalar(_LEASE, {"fabric": fabric_id})
             if row is None:
                 self.ledgers.record(session, fabric_id)  # raises NotFound
-        return _holding(row)
+        return as_holding(row)
 
     def fabric_and_holding(self, fabric_id: str) -> tuple[FabricRecord, Holding]:
         with self.transactions.reading() as session:
             fabric = self.ledgers.record(session, fabric_id)
-            return fabric, _holding(session.scalar(_LEASE, {"fabric": fabric_id}))
+            return fabric, as_holding(session.scalar(_LEASE, {"fabric": fabric_id}))
 
     def note_compared(self, fabric_id: str) -> None:
         table = models.Lease
@@ -151,7 +151,8 @@ class Observations:
             return {Drift(kind): count for kind, count in session.execute(query)}
 
 
-def _holding(row: models.Lease | None) -> Holding:
+def as_holding(row: models.Lease | None) -> Holding:
+    """What a lease says of the worker that has it."""
     if row is None:
         return Holding()
     until = row.expires_at if row.owner else None

@@ -13,7 +13,7 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.allocations import due_rows
 from laas_service.adapters.db.faults import read_observation
 from laas_service.adapters.db.ledger_cache import LedgerCache
-from laas_service.adapters.db.transactions import COMMITTED, Transactions, as_event, batches
+from laas_service.adapters.db.transactions import Transactions, as_event, batches
 from laas_service.app.ports.rounds import Recorded
 from laas_service.app.records import AllocationRecord
 
@@ -27,7 +27,6 @@ class Rounds:
 
     def read(self, fabric_id: str, now: datetime, *, longest: timedelta, faulty: bool) -> Recorded:
         with self.transactions.reading_one_state() as session:
-            session.info[COMMITTED] = True
             fabric = self.ledgers.record(session, fabric_id)
             rows = due_rows(session, now, longest=longest, faulty=faulty, fabric=fabric_id)
             return Recorded(fabric, read_observation(session, fabric), _records(session, rows))

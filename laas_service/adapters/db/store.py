@@ -26,6 +26,7 @@ from laas_service.adapters.db.port_counters import PortCounters
 from laas_service.adapters.db.queue_rooms import QueueRooms
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.rounds import Rounds
+from laas_service.adapters.db.snapshots import Snapshots
 from laas_service.adapters.db.transactions import (
     KEEP_DELTAS,
     KEEP_EVENTS,
@@ -88,6 +89,7 @@ class SqlStore:
         self.port_counters = PortCounters(transactions, ledgers)
         self.queue_rooms = QueueRooms(transactions)
         self.rounds = Rounds(transactions, ledgers)
+        self.snapshots = Snapshots(transactions, ledgers, self.fabrics.settle)
         self.quotas = SqlQuotas(self._engine, transactions.now)
 
     def check(self) -> None:

@@ -56,6 +56,9 @@ SURPLUS = 100
 COMMITTED = "laas_committed"
 """Key of a session's ``info``: it reads what is committed, and writes nothing."""
 
+ONE_STATE = "laas_one_state"
+"""Key of a session's ``info``: all its statements read the same state of the database."""
+
 STAMP = "laas_stamp"
 """Key of a session's ``info``: the stamp of the generation that its transaction made last."""
 
@@ -101,13 +104,14 @@ _RECORD = (
     .execution_options(populate_existing=True)  # ``update`` does not change objects of the session
 )
 _ENCLOSING = select(
+    models.Allocation.id,
     models.Allocation.fabric,
     models.Allocation.project_id,
     models.Allocation.state,
     models.Allocation.generation,
     models.Allocation.container,
     models.Allocation.sharing,
-).where(models.Allocation.id == bindparam("id"))
+).where(models.Allocation.id.in_(bindparam("ids", expanding=True)))
 _SEQUENCE = select(models.Allocation.sequence).where(models.Allocation.id == bindparam("id"))
 _NEWEST = (
     select(models.Event)
@@ -173,7 +177,8 @@ class Transactions:
     @contextmanager
     def reading_one_state(self) -> Iterator[Session]:
         """A transaction whose statements all read the same state of the database."""
-        with consistent_read(self._engine) as connection, Session(connection) as session:
+        info = {COMMITTED: True, ONE_STATE: True}
+        with consistent_read(self._engine) as connection, Session(connection, info=info) as session:
             yield session
 
     @contextmanager
@@ -337,12 +342,28 @@ def sequence(session: Session, id: str) -> int:
 
 def read_enclosing(session: Session, id: str) -> Enclosing:
     """What those inside an allocation need to know of it. Raises: NotFound."""
-    row = session.execute(_ENCLOSING, {"id": id}).one_or_none()
-    if row is None:
-        raise NotFound("allocation", id)
-    sharing = None if row.sharing is None else sharing_from(row.sharing)
-    state, container = State(row.state), row.container
-    return Enclosing(id, row.fabric, row.project_id, state, row.generation, container, sharing)
+    for found in read_all_enclosing(session, [id]):
+        return found
+    raise NotFound("allocation", id)
+
+
+def read_all_enclosing(session: Session, ids: Sequence[str]) -> list[Enclosing]:
+    """As ``read_enclosing``, of several allocations in the order of ``ids``; without those that
+    are not there."""
+    found = {}
+    for some in batches(ids):
+        for row in session.execute(_ENCLOSING, {"ids": some}):
+            sharing = None if row.sharing is None else sharing_from(row.sharing)
+            found[row.id] = Enclosing(
+                row.id,
+                row.fabric,
+                row.project_id,
+                State(row.state),
+                row.generation,
+                row.container,
+                sharing,
+            )
+    return [found[id] for id in ids if id in found]
 
 
 def read_record(session: Session, id: str) -> AllocationRecord:

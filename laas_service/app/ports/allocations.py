@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Enclosing, Event, SizeEvent
+from laas_service.app.records import AllocationRecord, Event, SizeEvent
 from laas_service.domain.errors import NotFound
 from laas_service.messages import ConfirmedBy, Initiator, Span
 
@@ -25,9 +25,6 @@ class Allocations(Protocol):
 
     def get(self, id: str) -> AllocationRecord:
         """One allocation with its newest events. ``NotFound``."""
-
-    def enclosing(self, id: str) -> Enclosing:
-        """What those inside an allocation need to know of it; reads no placement. ``NotFound``."""
 
     def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
         """Up to ``limit`` events of an allocation after the first ``after``, oldest first.

@@ -16,6 +16,7 @@ from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.queue_rooms import QueueRooms
 from laas_service.app.ports.quotas import Quotas
 from laas_service.app.ports.rounds import Rounds
+from laas_service.app.ports.snapshots import Snapshots
 from laas_service.app.records import Lease
 
 
@@ -57,6 +58,9 @@ class Store(Protocol):
 
     @property
     def rounds(self) -> Rounds: ...
+
+    @property
+    def snapshots(self) -> Snapshots: ...
 
     @property
     def quotas(self) -> Quotas: ...

@@ -32,7 +32,7 @@ from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.projects import NoProjects
-from laas_service.app.requests import ServicePolicy
+from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.app.use_cases import UseCases
 from laas_service.conf import register_opts
 from laas_service.domain.admission.queue import Discipline
@@ -86,10 +86,12 @@ class Deployment:
             self.compute,
             {"local": self.subnet_manager},
             ServicePolicy(**rules),
-            clock=self.clock,
-            sleep=self.sleep,
-            wake=self.wake,
-            new_id=lambda: f"allocation-{next(self.numbers)}",
+            Runtime(
+                clock=self.clock,
+                sleep=self.sleep,
+                wake=self.wake,
+                new_id=lambda: f"allocation-{next(self.numbers)}",
+            ),
             registry=self.registry(),
             projects=self.projects,
         )

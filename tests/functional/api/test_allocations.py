@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from datetime import datetime
 
@@ -52,6 +53,45 @@ def test_a_life(deployment, client):
     assert (first["state"], set(first["seconds"])) == ("allocating", {"wait", "search", "commit"})
     assert [event["state"] for event in end["history"]][-1:] == ["released"]
     assert client.get("/v1/fabrics/main").json["hosts"]["free"] == 32
+
+
+@pytest.fixture
+def transactions(deployment):
+    """The statements of each transaction from now on."""
+    seen: list[list[str]] = []
+    now: dict[object, list[str]] = {}
+
+    def begin(connection):
+        now[connection] = []
+        seen.append(now[connection])
+
+    def note(connection, cursor, statement, *rest):
+        if not statement.startswith("BEGIN"):
+            now[connection].append(statement)
+
+    event.listen(deployment.engine, "begin", begin)
+    event.listen(deployment.engine, "before_cursor_execute", note)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["owned", "shared"])
+def test_a_request_reads_once_and_writes_once(deployment, client, allocate, transactions, kind):
+    """All that it reads is in one transaction; the other one repeats what the claim depends on."""
+    body = {"name": "a", "hosts": 2}
+    if kind == "shared":
+        allocate(4, "part", sharing={"slots": 4, "bandwidth": 10.0})
+        body = {"name": "a", "class": "shared", "slots": 2, "bandwidth": 1.0}
+    deployment.store.fabrics.ledger("main")
+    transactions.clear()
+    assert client.post("/v1/allocations", json=body).status_code == 202
+    reading, writing = [
+        statements
+        for statements in transactions
+        if not re.search("strftime|works_with", str(statements))  # once a second: clock, tables
+    ]
+    assert {said.split()[0] for said in reading} == {"SELECT"}
+    assert any(said.startswith("INSERT") for said in writing)
+    assert sum(said.startswith("SELECT") for said in reading + writing) <= 8
 
 
 def test_a_tenant_is_told_whether_its_rails_are_joined(deployment):

@@ -193,7 +193,7 @@ class Overtaken:
                 project_id="rivals",
                 policy=self.name,
             )
-            self._store.admissions.admit(asked, lambda ledger: Jigsaw().propose(ledger, rival))
+            self._store.admissions.admit(asked, lambda draft: Jigsaw().propose(draft.ledger, rival))
         return Jigsaw().propose(fabric, request)
 
 

@@ -83,9 +83,9 @@ def make_room(deployment):
     live = deployment.store.allocations.page(states=(State.QUEUED, State.ALLOCATING, State.ACTIVE))
     if not live:
         live = [
-            deployment.use_cases().allocations.allocate(
-                SOMEBODY, AllocationRequest(name=n, hosts=2)
-            )
+            deployment.use_cases()
+            .allocations.allocate(SOMEBODY, AllocationRequest(name=n, hosts=2))
+            .record
             for n in "ab"
         ]
         deployment.converge()

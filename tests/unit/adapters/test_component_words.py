@@ -90,7 +90,7 @@ class Site:
             id="t", fabric="f", name="t", project_id="blue", policy="jigsaw", hosts=hosts
         )
         self.store.admissions.admit(
-            new, lambda ledger: Jigsaw().propose(ledger, Request("t", hosts))
+            new, lambda draft: Jigsaw().propose(draft.ledger, Request("t", hosts))
         )
         placed = self.store.allocations.get("t").placed
         assert placed is not None
@@ -334,7 +334,7 @@ def test_hosts_of_a_dead_leaf_go_to_nobody_until_it_is_back(site):
         AllocationRequest(
             id="t", fabric="f", name="t", project_id="blue", policy="jigsaw", hosts=16
         ),
-        lambda ledger: Jigsaw().propose(ledger, Request("t", 16)),
+        lambda draft: Jigsaw().propose(draft.ledger, Request("t", 16)),
     )
     assert isinstance(refused, NoFit)
     assert "4 more are failed or drained" in refused.detail

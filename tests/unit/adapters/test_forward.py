@@ -16,6 +16,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import HostState
 from laas_service.domain.errors import DoubleClaim
 from tests import rewind
+from tests.drafts import on_ledger
 from tests.unit.adapters.test_store import HOSTS, SMALL, across_pods, admit, new, rebuilt, release
 
 
@@ -89,7 +90,7 @@ def test_the_next_caller_gets_no_double_claim(past):
         free = ledger.free_hosts[0]
         return across_pods("next", next(slot for slot in range(4) if free >> slot & 1))
 
-    assert store.admissions.admit(new("next"), first_free).state is State.ALLOCATING
+    assert store.admissions.admit(new("next"), on_ledger(first_free)).state is State.ALLOCATING
     assert same(store)
     sound(store)
 

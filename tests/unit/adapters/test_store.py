@@ -54,6 +54,7 @@ from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
 from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Initiator
+from tests.drafts import on_ledger
 
 SMALL = Topology(Xgft((4, 2, 2), (1, 4, 4)))  # 16 hosts, 4 leaves of 4, 2 pods
 HOSTS = Inventory(tuple(f"node-{h}" for h in range(16)), (), (), (), (), (), ())
@@ -249,7 +250,7 @@ def test_refusal_leaves_nothing_behind(managed):
         fabric.claim(across_pods("a"))
         return refusal
 
-    assert managed.admissions.admit(new("a", "key"), grab_and_refuse) is refusal
+    assert managed.admissions.admit(new("a", "key"), on_ledger(grab_and_refuse)) is refusal
     assert managed.fabrics.get("f").generation == 1
     assert managed.fabrics.ledger("f")[0].state() == Ledger(SMALL).state()
     assert admit(managed, "a", key="key").id == "a"
@@ -322,7 +323,7 @@ def test_key_race_gives_the_winner(managed):
             other.admissions.admit(new("winner", "key", name="x"), lambda _: across_pods("winner"))
         return across_pods("late", 1)
 
-    assert managed.admissions.admit(new("late", "key", name="x"), lose).id == "winner"
+    assert managed.admissions.admit(new("late", "key", name="x"), on_ledger(lose)).id == "winner"
     assert set(managed.fabrics.ledger("f")[0].allocations) == {"winner"}
 
 
@@ -335,7 +336,7 @@ def test_lost_race_is_retried_on_the_new_state(managed):
             admit(other, "b", slot=1)
         return across_pods("a")
 
-    assert managed.admissions.admit(new("a"), propose).generation == 3
+    assert managed.admissions.admit(new("a"), on_ledger(propose)).generation == 3
     assert seen == [set(), {"b"}]
 
 
@@ -348,7 +349,8 @@ def test_lost_race_can_end_in_a_refusal(managed):
         admit(other, "b")
         return across_pods("a")
 
-    assert managed.admissions.admit(new("a"), propose) == NoFit(Refusal.TOO_FEW_HOSTS, "too late")
+    too_late = NoFit(Refusal.TOO_FEW_HOSTS, "too late")
+    assert managed.admissions.admit(new("a"), on_ledger(propose)) == too_late
     assert set(managed.fabrics.ledger("f")[0].allocations) == {"b"}
     assert managed.fabrics.get("f").generation == 2
 
@@ -763,7 +765,7 @@ def test_threads_share_a_store(managed):
     answers = []
 
     def ask(id):
-        answers.append(managed.admissions.admit(new(id), partial(propose, id)))
+        answers.append(managed.admissions.admit(new(id), on_ledger(partial(propose, id))))
 
     threads = [threading.Thread(target=ask, args=(f"t{n}",)) for n in range(8)]
     for thread in threads:
@@ -1084,7 +1086,7 @@ def slots(store: SqlStore, id: str, part: str, demand: SlotDemand, **changes):
     asked = new(id, parent=part, slots=demand, policy="shared", **{"hosts": 0, **changes})
     request = Request(id, 1, slots=demand)
     return store.admissions.admit(
-        asked, lambda fabric: SharedSlots().propose(fabric.ledger(part), request)
+        asked, lambda draft: SharedSlots().propose(draft.ledger.ledger(part), request)
     )
 
 
@@ -1153,7 +1155,7 @@ def test_the_database_refuses_what_is_not_there(managed, wrong):
 
     with pytest.raises(DoubleClaim, match="refuse"):
         managed.admissions.admit(
-            new("b", parent="part", slots=taken.slots.demand, hosts=0), unchecked
+            new("b", parent="part", slots=taken.slots.demand, hosts=0), on_ledger(unchecked)
         )
     assert sums(managed) == before
 

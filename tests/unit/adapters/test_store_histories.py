@@ -26,6 +26,7 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft
+from tests.drafts import on_ledger
 
 TREE = Xgft((3, 2, 2), (1, 4, 2), cables=(2, 1))
 ONE_RAIL = Topology(TREE, absent_hosts=frozenset({4}), absent_links=frozenset({LeafLink(0, 1, 2)}))
@@ -86,7 +87,7 @@ class Histories(RuleBasedStateMachine):
 
         answer = self.stores[process].admissions.admit(
             AllocationRequest(id=id, fabric="f", name=id, project_id="p", policy="test", hosts=1),
-            propose,
+            on_ledger(propose),
         )
         if isinstance(answer, NoFit):
             assert not wanted.groups
@@ -212,7 +213,7 @@ class Histories(RuleBasedStateMachine):
             parent=parent,
             container=container,
         )
-        assert self.stores[process].admissions.admit(new, drawn).placed == wanted
+        assert self.stores[process].admissions.admit(new, on_ledger(drawn)).placed == wanted
         self.model.claim(wanted)
         return id
 

@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 
 from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, FabricRecord, Limits, Usage
+from laas_service.app.ports.snapshots import FabricSnapshot, QueueState, Snapshot
+from laas_service.app.records import (
+    AllocationRecord,
+    Enclosing,
+    FabricRecord,
+    Holding,
+    Limits,
+    Usage,
+)
 from laas_service.domain.errors import NotFound, QuotaExceeded
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.topology import Topology, Xgft
@@ -25,6 +33,7 @@ class Memory:
         self.fabrics = MemoryFabrics(fabrics)
         self.allocations = MemoryAllocations()
         self.quotas = MemoryQuotas(self.allocations.records)
+        self.snapshots = MemorySnapshots(self)
 
     def add(self, id: str, project: str, *, fabric: str = "f", **values) -> AllocationRecord:
         record = AllocationRecord(
@@ -53,6 +62,25 @@ class Memory:
     def undo(self, id):
         """A failover loses the allocation, as if it had never been."""
         del self.allocations.records[id]
+
+
+class MemorySnapshots:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def read(self, asked, project_id, default, limits):
+        fabrics = {fabric.id: fabric for fabric in self._memory.fabrics.all()}
+        possible = {
+            id: FabricSnapshot(fabric, Holding(), Ledger(fabric.topology), QueueState())
+            for id, fabric in fabrics.items()
+        }
+        known = self._memory.allocations.records.get(asked.parent)
+        parent = None
+        if known is not None:
+            parent = Enclosing(
+                known.id, known.fabric, known.project_id, known.state, 1, known.container, None
+            )
+        return Snapshot(fabrics, possible, parent, (), limits)
 
 
 class MemoryFabrics:

@@ -6,6 +6,7 @@ import pytest
 
 from laas_service.app.lifecycle import State
 from laas_service.app.lookup import Lookup
+from laas_service.app.ports.projects import NoProjects
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.constraints import Constraints
@@ -13,6 +14,7 @@ from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw
+from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from tests.unit.app.memory import Memory
 
 ADMIN = Caller("admin", "root", admin=True, request_id="r")
@@ -21,7 +23,9 @@ POLICIES: dict[str, Policy] = {"jigsaw": Jigsaw(), "baseline": Baseline()}
 
 
 def lookup(memory, **options):
-    return Lookup(memory, POLICIES, **{"default_policy": "jigsaw", **options})
+    return Lookup(
+        memory, POLICIES, SharedSlots(), NoProjects(), **{"default_policy": "jigsaw", **options}
+    )
 
 
 def test_the_default_policy_must_be_offered():
@@ -36,16 +40,23 @@ def test_policies():
         made.policy("laas")
 
 
+def fabric(memory, id, **options):
+    made = lookup(memory, **options)
+    return made.fabric(made.read(AllocationRequest(name="a", hosts=1)), id)
+
+
 def test_fabrics():
-    assert lookup(Memory("f")).fabric("") == "f"
-    assert lookup(Memory("f", "g")).fabric("g") == "g"
-    assert lookup(Memory("f", "g"), default_fabric="g").fabric("") == "g"
+    assert fabric(Memory("f"), "") == "f"
+    assert fabric(Memory("f", "g"), "g") == "g"
+    assert fabric(Memory("f", "g"), "", default_fabric="g") == "g"
     with pytest.raises(InvalidInput, match="name a fabric out of: f, g"):
-        lookup(Memory("f", "g")).fabric("")
+        fabric(Memory("f", "g"), "")
     with pytest.raises(NotFound):
-        lookup(Memory()).fabric("")
+        fabric(Memory(), "")
     with pytest.raises(NotFound):
-        lookup(Memory("f")).fabric("h")
+        fabric(Memory("f"), "h")
+    with pytest.raises(NotFound):
+        fabric(Memory("f"), "", default_fabric="h")
 
 
 def test_projects():
@@ -71,15 +82,25 @@ def test_containers():
     memory.add("c", "blue", container=True)
     memory.add("plain", "blue")
     memory.add("leaving", "blue", container=True, state=State.RELEASING)
+    memory.add("red", "red", container=True)
     made = lookup(memory)
-    assert made.container(MEMBER, "c", "").id == made.container(MEMBER, "c", "f").id == "c"
+
+    def container(caller, id, fabric=""):
+        asked = AllocationRequest(name="a", hosts=1, fabric=fabric, parent=id)
+        return made.container(caller, made.read(asked), asked).id
+
+    assert container(MEMBER, "c") == container(MEMBER, "c", "f") == "c"
+    assert container(ADMIN, "red") == "red"
+    for hidden in ("red", "nobody"):
+        with pytest.raises(NotFound, match=hidden):
+            container(MEMBER, hidden)
     for id, fabric, field in (
         ("plain", "", "parent"),
         ("leaving", "", "parent"),
         ("c", "g", "fabric"),
     ):
         with pytest.raises(InvalidInput) as refused:
-            made.container(MEMBER, id, fabric)
+            container(MEMBER, id, fabric)
         assert refused.value.field == field
 
 
@@ -87,12 +108,14 @@ def test_hosts_to_avoid_become_numbers():
     memory = Memory("f")
     names = memory.fabrics.get("f").inventory.host_names
     made = lookup(memory)
-    assert made.constraints("f", AllocationRequest(name="a", hosts=1)) is None
+    wish = AllocationRequest(name="a", hosts=1)
+    here = made.read(wish).possible["f"]
+    assert made.constraints(here, wish) is None
     asked = AllocationRequest(
         name="a", hosts=1, avoid=(names[3],), constraints=Constraints(avoid_hosts=frozenset({5}))
     )
-    found = made.constraints("f", asked)
+    found = made.constraints(here, asked)
     assert found is not None
     assert found.avoid_hosts == {3, 5}
     with pytest.raises(InvalidInput, match="no host of this name"):
-        made.constraints("f", AllocationRequest(name="a", hosts=1, avoid=("nobody",)))
+        made.constraints(here, AllocationRequest(name="a", hosts=1, avoid=("nobody",)))

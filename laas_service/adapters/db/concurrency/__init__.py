@@ -12,7 +12,8 @@ control)::
        |                   new requests that wait commit as one group   (group_commit)
     order of processes     up to 0.25 s, for 10 s after a lost race     (arrival_order)
        |
-    +->read the ledger     generation g; a short read                   (decider)
+    +->read the ledger     generation g; a short read, which is left    (decider)
+    |  |                   out if the request's snapshot is the newest
     |  |
     |  search on a copy    no lock, no transaction
     |  |
@@ -59,10 +60,10 @@ first.
 
 *Answers come in order.* The row's lock makes all commits of a fabric one sequence, which the
 generations number. Each answer is that of deciding alone at its generation. A decision reads the
-ledger after it begins, so it sees every answer given before. An answer that writes nothing (no
-room) is true at the generation that was read. If only releases and states of components came
-between, the same claims are written later, as if the decision had come first. Threads decide in
-order of arrival, and a group has the outcome of its line's order. A search of more than 0.25 s
+ledger after its request arrived, so it sees every answer given before. An answer that writes
+nothing (no room) is true at the generation that was read. If only releases and states of components
+came between, the same claims are written later, as if the decision had come first. Threads decide
+in order of arrival, and a group has the outcome of its line's order. A search of more than 0.25 s
 loses this place: later decisions may commit first, until it takes priority.
 
 *No request starves.* A decision with priority holds a lock that newcomers look for under the row's

@@ -107,11 +107,13 @@ class Decider:
 
     def _attempt(self, decision: Decision[Answer, Result], gives_way: bool) -> Result:
         """One search and its commit. Raises: _LostRace."""
-        with self.transactions.reading() as session:
-            result = decision.prepare(session)
-            if result is not None:
-                return result
-            cached = self.ledgers.caught_up(session, decision.fabric_id)
+        cached = self._seen(decision)
+        if cached is None:
+            with self.transactions.reading_one_state() as session:
+                result = decision.prepare(session)
+                if result is not None:
+                    return result
+                cached = self.ledgers.caught_up(session, decision.fabric_id)
         if decision.fabric_id in self.ledgers.doubtful:
             self.settle(decision.fabric_id)
             raise _LostRace
@@ -130,6 +132,15 @@ class Decider:
                 raise
             except _LostRace:
                 cached, draft = self._claimed_again(decision, answer, cached)
+
+    def _seen(self, decision: Decision[Answer, Result]) -> CachedLedger | None:
+        """The ledger that the caller has read, before the first search; None if it is not newest.
+
+        A thread that waited for others often finds a newer one.
+        """
+        seen, decision.seen = decision.seen, None
+        newest = self.ledgers.newest(decision.fabric_id)
+        return newest if seen is not None and seen == newest else None
 
     def _commit(
         self,
@@ -161,8 +172,11 @@ class Decider:
         except DBDuplicateEntry as error:
             self.ledgers.forget(decision.fabric_id)
             raise DoubleClaim(f"the database refused the claims of {decision.subject}") from error
-        if written.ledger is not None:
-            self.ledgers.keep(decision.fabric_id, written.ledger._replace(stamp=stamp))
+        after = written.ledger
+        if written.unchanged is not None:
+            after = cached._replace(generation=written.unchanged)
+        if after is not None:
+            self.ledgers.keep(decision.fabric_id, after._replace(stamp=stamp))
         return written.result
 
     def _claimed_again(

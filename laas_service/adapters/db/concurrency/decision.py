@@ -26,10 +26,14 @@ class Settled(Generic[Result]):
 
 
 class Written(NamedTuple, Generic[Result]):
-    """The result of a commit, and the ledger after it, if the draft is that ledger."""
+    """The result of a commit, and the ledger after it, if the draft is that ledger.
+
+    ``unchanged`` is the generation after a commit that leaves the ledger as it was.
+    """
 
     result: Result
     ledger: CachedLedger | None
+    unchanged: int | None = None
 
 
 @dataclass
@@ -43,6 +47,8 @@ class Decision(ABC, Generic[Answer, Result]):
     transactions: Transactions
     fabric_id: str
     subject: str
+    seen: CachedLedger | None = field(init=False, default=None)
+    """The ledger in the request's snapshot; the first search may be on it."""
     begun: float = field(init=False, default_factory=time.monotonic)
     searching: float = field(init=False, default=0.0)  # seconds of all searches
     searched: float = field(init=False, default=0.0)  # clock at the end of the last search

@@ -53,6 +53,7 @@ from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Topology, link_name
 from opensm_writer.desired import subnet_configuration
 from tests import recabling
+from tests.drafts import on_ledger
 from tests.recabling import WORKS, Site, dumped
 from tests.shared import SHARED, needs_shared
 from tests.walks import Hop, Walks
@@ -211,7 +212,7 @@ def allocate(
         request = Request(id, hosts, parent=parent, container=new.container)
         return admit(POLICIES[policy](), fabric.ledger(parent), request)
 
-    return store.admissions.admit(new, propose)
+    return store.admissions.admit(new, on_ledger(propose))
 
 
 class Deployment:
@@ -637,7 +638,7 @@ def test_constraints_of_queued_requests_are_renumbered():
                 hosts=2,
                 constraints=wish,
             ),
-            lambda fabric: admit(POLICIES["jigsaw"](), fabric, Request("q", 2)),
+            lambda draft: admit(POLICIES["jigsaw"](), draft.ledger, Request("q", 2)),
         )
         ledger, generation = store.fabrics.ledger("f")
         site = Site(layout.inventory, Random(1))

@@ -1031,7 +1031,7 @@ def test_shared_hosts_are_routed_as_a_whole_and_slots_need_no_step_of_anybody(wo
         request = Request(id, 1, slots=demand)
         world.store.admissions.admit(
             replace(asked, id=id, hosts=0, sharing=None, slots=demand, parent="p"),
-            lambda f, request=request: SharedSlots().propose(f.ledger("p"), request),
+            lambda draft, request=request: SharedSlots().propose(draft.ledger.ledger("p"), request),
         )
     world.switches.at_once = False
     world.converger.run_once()

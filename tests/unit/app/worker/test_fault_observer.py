@@ -85,7 +85,7 @@ class Site:
             id=id, fabric="f", name=id, project_id="blue", policy="jigsaw", hosts=hosts
         )
         self.store.admissions.admit(
-            new, lambda ledger: Jigsaw().propose(ledger, Request(id, hosts))
+            new, lambda draft: Jigsaw().propose(draft.ledger, Request(id, hosts))
         )
 
     def state(self, id: str = "t") -> State:

@@ -91,7 +91,7 @@ class Sharers(World):
         )
         request = Request(id, 1, slots=demand)
         return self.store.admissions.admit(
-            new, lambda f: self.policy.propose(f.ledger("p"), request)
+            new, lambda draft: self.policy.propose(draft.ledger.ledger("p"), request)
         )
 
     def change(self, id: str, demand: SlotDemand):

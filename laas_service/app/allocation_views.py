@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Views of allocations: with the fabric, place in the queue, degradation and progress."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from laas_service.app import lifecycle
+from laas_service.app.admission_queue import AdmissionQueue
+from laas_service.app.lifecycle import HOLDING, Action, State
+from laas_service.app.ports.store import Store
+from laas_service.app.records import (
+    AllocationRecord,
+    FabricRecord,
+    Holding,
+)
+from laas_service.app.requests import (
+    AllocationView,
+    Place,
+    Progress,
+)
+from laas_service.domain.budget import RequestBudget
+from laas_service.domain.constraints import ContentionFree
+from laas_service.domain.faults.degradation import Degraded, degradation
+from laas_service.domain.routing.contention import contention
+from laas_service.domain.topology import Topology
+
+
+class AllocationViews:
+    """Adds to recorded allocations what is known of them now.
+
+    ``search_budget`` bounds the searches for one answer. ``repair_links`` says whether the workers
+    replace links that have failed.
+    """
+
+    def __init__(
+        self, store: Store, queue: AdmissionQueue, *, search_budget: int, repair_links: bool
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._search_budget = search_budget
+        self._repair_links = repair_links
+
+    def view(self, record: AllocationRecord) -> AllocationView:
+        """The allocation with its fabric, place in the queue, degradation and progress."""
+        return self.of(record, *self._store.observations.fabric_and_holding(record.fabric))
+
+    def of(
+        self, record: AllocationRecord, fabric: FabricRecord, holding: Holding
+    ) -> AllocationView:
+        """As ``view``, with the fabric and its holding as they were read."""
+        [view] = self._views([record], {record.fabric: (fabric, holding)})
+        return replace(view, progress=self._progress(record, holding))
+
+    def views(self, records: Collection[AllocationRecord]) -> list[AllocationView]:
+        """As ``view``, without progress."""
+        ids = {record.fabric for record in records}
+        return self._views(
+            records, {id: self._store.observations.fabric_and_holding(id) for id in ids}
+        )
+
+    def _views(
+        self,
+        records: Collection[AllocationRecord],
+        fabrics: Mapping[str, tuple[FabricRecord, Holding]],
+    ) -> list[AllocationView]:
+        places = self._places(records)
+        return [
+            AllocationView(
+                record,
+                fabric,
+                places.get(record.id),
+                _degradation_now(record, fabric.topology),
+                holding.waits_for if lifecycle.has_step_now(record) else None,
+            )
+            for record in records
+            for fabric, holding in [fabrics[record.fabric]]
+        ]
+
+    def _places(self, records: Iterable[AllocationRecord]) -> dict[str, Place]:
+        """The places of the records that are queued."""
+        queued = [record for record in records if record.state is State.QUEUED]
+        ids = {record.id for record in queued}
+        queue = self._queue.within(RequestBudget(self._search_budget))
+        return {
+            id: place
+            for fabric in sorted({record.fabric for record in queued})
+            for id, place in queue.places(fabric, ids).items()
+        }
+
+    def _progress(self, record: AllocationRecord, holding: Holding) -> Progress:
+        """The next step of convergence, and the generation that was seen in the switches."""
+        applied, by = holding.applied, holding.applied_by
+        confirmed = lifecycle.confirmed(record, applied)
+        step = lifecycle.next_action(record, confirmed, repair_links=self._repair_links)
+        wanted = record.generation if record.state in HOLDING else None
+        return Progress(
+            None if step is Action.NOTHING else step.value,
+            record.failures,
+            record.next_try,
+            wanted,
+            None if wanted is None else applied,
+            wanted is not None
+            and (applied is not None and applied >= wanted)
+            and (by is not None and by.was_read),
+        )
+
+
+def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:
+    """What its traffic lacks now: failed hosts and links, a shape that it requires; None if
+    nothing."""
+    if record.traffic is None:
+        return None
+    degraded = Degraded()
+    if record.faults is not None:
+        links, hosts = record.faults.links, record.faults.hosts
+        degraded = degradation(topology, record.traffic, links, hosts)
+    if _requires_no_contention(record):
+        reached = contention(topology, record.traffic, degraded.links)
+        degraded = replace(degraded, contention=not reached.free)
+    return degraded if degraded.links or degraded.hosts or degraded.contention else None
+
+
+def _requires_no_contention(record: AllocationRecord) -> bool:
+    constraints = record.constraints
+    return constraints is not None and constraints.contention_free is ContentionFree.REQUIRE
