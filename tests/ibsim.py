@@ -25,6 +25,7 @@ import uuid
 from pathlib import Path
 from types import TracebackType
 
+from tests.scripts import executable
 from tests.servers.leash import spawn
 from tests.waiting import eventually
 
@@ -127,9 +128,7 @@ class Simulator:
             name: [*python, f"opensm_writer.{module}"] for name, module in readers.items()
         }
         for name, command in commands.items():
-            script = directory / name
-            script.write_text(f'#!/bin/sh\nexec {client} {shlex.join(command)} "$@"\n')
-            script.chmod(0o755)
+            executable(directory / name, f'#!/bin/sh\nexec {client} {shlex.join(command)} "$@"\n')
         return directory
 
     def run(

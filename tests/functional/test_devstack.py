@@ -30,6 +30,7 @@ from laas_service.adapters import messaging
 from laas_service.api import auth, microversions
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring import Parts
+from tests.scripts import executable
 
 ROOT = Path(__file__).parents[2]
 STUBS = Path(__file__).with_name("devstack_stubs.sh")
@@ -55,9 +56,10 @@ class Machine:
         for name in ("dest", "etc/nova", "etc/placement", "bin"):
             (top / name).mkdir(parents=True)
         (top / "bin" / "python3").symlink_to(sys.executable)
-        manage = top / "bin" / "laas-manage"
-        manage.write_text(f'#!/bin/sh\nexec {sys.executable} -m laas_service.cmd.manage "$@"\n')
-        manage.chmod(0o755)
+        executable(
+            top / "bin" / "laas-manage",
+            f'#!/bin/sh\nexec {sys.executable} -m laas_service.cmd.manage "$@"\n',
+        )
         self.nova = top / "etc" / "nova" / "nova.conf"
         self.laas = top / "etc" / "laas" / "laas.conf"
         self.nova.write_text("[DEFAULT]\ndebug = True\n")

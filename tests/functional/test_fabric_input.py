@@ -27,6 +27,7 @@ from tests.ibsim import Simulator
 from tests.machines import Plugged
 from tests.marks import needs_ibsim
 from tests.recabling import apart
+from tests.scripts import executable
 from tests.waiting import eventually
 
 DUMP = ibnetdiscover.render(read_fabric("2;2,2;1,2").inventory)
@@ -177,8 +178,7 @@ def test_live_without_a_port_or_a_tool_is_one_clear_line(run, monkeypatch):
         ("echo 'umad0: Permission denied' >&2; exit 1", ("run this command as root",)),
         ("echo 'iberror: odd' >&2; exit 3", ("status 3: iberror: odd",)),
     ):
-        tool.write_text(f"#!/bin/sh\n{script}\n")
-        tool.chmod(0o755)
+        executable(tool, f"#!/bin/sh\n{script}\n")
         line = run("fabric", "import", "--live", rc=1)
         assert line.startswith("laas-manage: ibnetdiscover: ")
         assert line.count("\n") == 1

@@ -7,6 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.scripts import executable
+
 ROOT = Path(__file__).parents[2]
 
 STAND_IN = """#!/bin/sh
@@ -20,9 +22,7 @@ chmod +x "$3/bin/pip"
 
 def make(directory: Path) -> subprocess.CompletedProcess[str]:
     (directory / "Makefile").write_text((ROOT / "Makefile").read_text())
-    python = directory / "python"
-    python.write_text(STAND_IN)
-    python.chmod(0o755)
+    python = executable(directory / "python", STAND_IN)
     return subprocess.run(
         ["make", "-C", str(directory), f"PYTHON={python}", ".venv/tools"],
         capture_output=True,

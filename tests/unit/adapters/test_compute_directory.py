@@ -18,6 +18,7 @@ from laas_service.adapters import compute_journal
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.app.ports.compute import Handover, MoveProgress, MoveStage, ServerMoves
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
+from tests.scripts import executable
 from tests.waiting import eventually
 
 BLUE = Handover("blue-1", "p" * 32, ("n2", "n1"))
@@ -30,10 +31,9 @@ class Openstack:
 
     def __init__(self, home):
         self.home = home
-        (home / "openstack").write_text(
-            '#!/bin/sh\n{ printf "%s\\037" "$@"; printf "\\036"; } >> "$LOG"\n'
+        executable(
+            home / "openstack", '#!/bin/sh\n{ printf "%s\\037" "$@"; printf "\\036"; } >> "$LOG"\n'
         )
-        (home / "openstack").chmod(0o755)
 
     def aggregates(self, directory):
         """Run all scripts in the order of their numbers and return the aggregates that remain."""
@@ -158,8 +158,7 @@ def test_servers_move_by_a_script_that_answers(path, tmp_path):
 
     log = tmp_path / "log"
     log.touch()
-    (tmp_path / "openstack").write_text(f"#!/bin/sh\n{FLEET}")
-    (tmp_path / "openstack").chmod(0o755)
+    executable(tmp_path / "openstack", f"#!/bin/sh\n{FLEET}")
     (tmp_path / "log.servers").write_text("s1\n")
     compute = DirectoryCompute(path)
     compute.hand_over(SMALLER)
@@ -204,8 +203,7 @@ esac
 def test_servers_stop_before_they_move_and_start_afterwards(path, tmp_path):
     log = tmp_path / "log"
     (tmp_path / "log.servers").write_text("s1\n")
-    (tmp_path / "openstack").write_text(f"#!/bin/sh\n{CITY}")
-    (tmp_path / "openstack").chmod(0o755)
+    executable(tmp_path / "openstack", f"#!/bin/sh\n{CITY}")
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     stages = {stage: replace(MOVES, stage=stage) for stage in MoveStage}
     assert DirectoryCompute(path).move_servers(stages[MoveStage.CHECK]) == MoveProgress()
@@ -229,8 +227,7 @@ def test_a_release_unlocks_what_stopped_for_a_move(path, tmp_path):
     """Nothing waits for the script, and it is written once."""
     log = tmp_path / "log"
     (tmp_path / "log.servers").write_text("s1\n")
-    (tmp_path / "openstack").write_text(f"#!/bin/sh\n{CITY}")
-    (tmp_path / "openstack").chmod(0o755)
+    executable(tmp_path / "openstack", f"#!/bin/sh\n{CITY}")
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     stop, halt, unlock = (
         replace(MOVES, stage=stage) for stage in (MoveStage.STOP, MoveStage.HALT, MoveStage.UNLOCK)

@@ -25,6 +25,7 @@ from laas_service.conf.ufm import UfmOptions
 from laas_service.conf.worker import WorkerOptions
 from laas_service.domain.errors import InvalidInput
 from opensm_writer.tools import Tools
+from tests.scripts import executable
 
 OWN = {
     group: [option.dest for option in opts]
@@ -175,8 +176,7 @@ def tools(tmp_path):
     there = tmp_path / "bin"
     there.mkdir()
     for name in ("smpquery", "dump_lfts", "iblinkinfo", "perfquery", "laas-opensm-keys"):
-        (there / name).write_text(TOOL)
-        (there / name).chmod(0o755)
+        executable(there / name, TOOL)
     return f"tools = {there}\n"
 
 

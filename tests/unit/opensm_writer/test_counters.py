@@ -14,6 +14,7 @@ from laas_service.domain.inventory import ADAPTER_PORT, PortRef
 from opensm_writer.counters import CounterReader, parsed, ports_of_lids, targets
 from opensm_writer.opensm import OpenSm
 from opensm_writer.parse import SwitchTable
+from tests.scripts import executable
 from tests.waiting import eventually
 
 BASIC = """# Port counters: Lid 240 port {port} (CapMask: 0x1300)
@@ -108,16 +109,15 @@ class Site:
         self.refused.write_text("")
         self.basic.write_text(BASIC)
         self.extended.write_text(EXTENDED.replace("{data}", "77"))
-        script = directory / "perfquery"
-        script.write_text(
+        script = executable(
+            directory / "perfquery",
             "#!/bin/sh\n"
             f'echo "$*" >> {self.runs}\n'
             f'case "$1" in -T) echo cannot query >&2; exit 255;; -x) text={self.extended}; shift;; '
             f"*) text={self.basic};; esac\n"
             f'grep -qx "$2" {self.refused} && exit 1\n'
-            'for port in $(echo "$3" | tr , " "); do sed "s/{port}/$port/" $text; done\n'
+            'for port in $(echo "$3" | tr , " "); do sed "s/{port}/$port/" $text; done\n',
         )
-        script.chmod(0o755)
         self.opensm = OpenSm(counters_command=(str(script),), counters_rate=rate, log_file=self.log)
         self.reader = CounterReader(self.opensm)
         self.taken = {}

@@ -27,6 +27,7 @@ from opensm_writer.opensm import OpenSm
 from opensm_writer.site import SiteSettings
 from opensm_writer.smp import NODE_INFO, PKEY_TABLE, PORT_INFO, SM_INFO, SWITCH_INFO, SmpPort
 from opensm_writer.tools import Tools
+from tests.scripts import executable
 from tests.unit.opensm_writer.states import SETTINGS, state
 
 M_KEY, SM_KEY, SA_KEY = 0x1BADCAFE12345678, 0x99, 0x77
@@ -190,9 +191,7 @@ def test_a_changed_key_is_told_and_leaves_the_configuration_as_it_was(everything
 def test_tools_get_the_key_in_a_file_and_no_log_has_it(everything, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     said = tmp_path / "said"
-    script = tmp_path / "tool"
-    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>{said}\n')
-    script.chmod(0o755)
+    script = executable(tmp_path / "tool", f'#!/bin/sh\nprintf "%s\\n" "$*" >>{said}\n')
     opensm = OpenSm(
         dump_command=(str(script), "-n"),
         links_command=(str(script), "-l"),

@@ -14,6 +14,7 @@ import pytest
 from opensm_writer import tools
 from opensm_writer.opensm import OpenSm
 from opensm_writer.tools import OpenSmFinder, Tools, Whereabouts, find
+from tests.scripts import executable
 
 TOOLS = ("dump_lfts", "iblinkinfo", "perfquery", "smpquery", "laas-opensm-keys")
 
@@ -21,8 +22,7 @@ TOOLS = ("dump_lfts", "iblinkinfo", "perfquery", "smpquery", "laas-opensm-keys")
 def put(directory: Path, *names: str, does: str = "exit 0") -> Path:
     directory.mkdir(exist_ok=True)
     for name in names:
-        (directory / name).write_text(f"#!/bin/sh\n{does}\n")
-        (directory / name).chmod(0o755)
+        executable(directory / name, f"#!/bin/sh\n{does}\n")
     return directory
 
 
