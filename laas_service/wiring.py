@@ -511,7 +511,9 @@ class Parts:
     def _serve(self) -> int:
         """Serve all queues, if the tables are those of this release. ``Unavailable``."""
         self.store.check()
-        return self.admission_queue.serve_all() + self.queue_moves.serve_all()
+        generations = self.store.fabrics.generations()
+        admitted = self.admission_queue.serve_all(generations)
+        return admitted + self.queue_moves.serve_all(generations)
 
     @cached_property
     def bus(self) -> messaging.Bus | None:

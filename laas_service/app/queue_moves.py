@@ -149,32 +149,43 @@ class QueueMoves:
         self._default_policy = default_policy
         self._clock = clock
         self._looked: dict[str, _Look] = {}
+        self._at_rest: dict[str, int] = {}  # the generation at which ``OFF`` had nothing to end
 
     def reload(self, rules: RoomRules, limits: Limits, unmoved: Collection[str]) -> None:
         """Go by these rules, limits and exempt projects from now on."""
         if rules != self._rules:
             self._rules = rules
             self._looked.clear()
+            self._at_rest.clear()
         self._quotas.limits, self._quotas.unmoved = limits, unmoved
 
-    def serve_all(self) -> int:
+    def serve_all(self, generations: Mapping[str, int] | None = None) -> int:
         """Take the step that is due on every fabric; returns how many were taken.
 
-        An error on one fabric is logged and the others are served.
+        ``generations`` are those of all fabrics, if they were just read. Where no room is made, a
+        plan is read only at a new generation: whatever records one begins one. An error on one
+        fabric is logged and the others are served.
 
         Raises:
             Unavailable: the store does not answer.
         """
         taken = 0
-        for fabric in self._store.fabrics.all():
+        if generations is None:
+            generations = self._store.fabrics.generations()
+        for id, generation in generations.items():
+            if self._rules.mode is RoomMode.OFF and self._at_rest.get(id) == generation:
+                continue
             try:
-                taken += self.serve(fabric.id)
+                step = self.serve(id)
+                taken += step
+                if not step and self._rules.mode is RoomMode.OFF:
+                    self._at_rest[id] = generation
             except (ConcurrentUpdate, Conflict, QuotaExceeded) as error:
-                LOG.info("fabric %s: room for its queue is planned anew: %s", fabric.id, error)
+                LOG.info("fabric %s: room for its queue is planned anew: %s", id, error)
             except LaasError as error:
-                LOG.warning("fabric %s: no room for its queue: %s", fabric.id, error)
+                LOG.warning("fabric %s: no room for its queue: %s", id, error)
             except Exception:
-                LOG.exception("fabric %s: room for its queue could not be planned", fabric.id)
+                LOG.exception("fabric %s: room for its queue could not be planned", id)
         return taken
 
     def serve(self, fabric_id: str) -> int:

@@ -72,7 +72,7 @@ class FabricLeases:
         self._clock = clock
         self.watchdog = watchdog
         self._held: dict[str, HeldFabric] = {}
-        self._workers = 0
+        self._workers = self._fabrics = 0
         self._reloaded = False
 
     @property
@@ -150,7 +150,7 @@ class FabricLeases:
         if self.watchdog.stuck():
             self._give_up()
             return
-        self._workers = self._leases.enrol(self._owner, self._seconds)
+        self._count()
         for held in list(self._held.values()):
             try:
                 self._leases.renew(held.lease, self._seconds, self.watchdog.waits_for())
@@ -190,13 +190,18 @@ class FabricLeases:
         self._held = {fabric: held for fabric, held in self._held.items() if not held.lost}
         self.watchdog.recover()
         if free or not self._workers:
-            self._workers = self._leases.enrol(self._owner, self._seconds)
-        share = -(-len(self._store.fabrics.ids()) // self._workers)
+            self._count()
+        share = -(-self._fabrics // self._workers)
         for fabric in self.fabrics[share:]:
             self._give_back(fabric)
         for fabric in free:
             if fabric not in self._held and len(self._held) < share:
                 self._take(fabric)
+
+    def _count(self) -> None:
+        """Count the live workers, this one among them, and the fabrics that they share."""
+        self._fabrics = len(self._store.fabrics.ids())
+        self._workers = self._leases.enrol(self._owner, self._seconds)
 
     def _take(self, fabric: str) -> None:
         lease = self._leases.take(fabric, self._owner, self._seconds)

@@ -40,6 +40,8 @@ def account(round: Round, cabling: Cabling, told: Mapping[Link, str]) -> Steps[M
         return {}
     if readings := (yield AskCounters()):
         yield RecordCounters(readings)
+    elif not round.observation.counted:
+        return {}
     for _ in range(BATCHES):
         if not (yield AccountCounters(_Account(cabling, rules.counter_rules))):
             break

@@ -6,10 +6,12 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from sqlalchemy import literal
 
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.db.types import Moment
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.requests import AllocationRequest
@@ -64,7 +66,7 @@ class Site:
 
         return FabricLeases(
             mine,
-            SqlLeases(self.store._engine, clock=lambda session: self.time),
+            SqlLeases(self.store._engine, clock=lambda: literal(self.time, Moment())),
             make_converger,
             owner=name,
             seconds=LEASE,
