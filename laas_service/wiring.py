@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from random import SystemRandom
 
@@ -57,7 +57,7 @@ from laas_service.app.quotas import Quotas
 from laas_service.app.requests import ServicePolicy
 from laas_service.app.use_cases import UseCases, in_background
 from laas_service.app.worker.converger import Converger
-from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
+from laas_service.app.worker.fabric_leases import FabricLeases, Intervals, Renewal
 from laas_service.app.worker.housekeeper import BATCH, Housekeeper
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
@@ -123,10 +123,7 @@ class Parts:
         if "queue_moves" in made:
             self.queue_moves.reload(queue.room, projects.limits, projects.unmoved)
         if "fabric_leases" in made:
-            self.fabric_leases.reload(
-                reconcile_interval=options.reconcile_interval,
-                drift_interval=options.drift_interval,
-            )
+            self.fabric_leases.reload(_intervals(options))
         if "housekeeper" in made:
             self.housekeeper.reload(self._conf.retention.released_days)
         for name in {"worker", "notifier"} & made.keys():
@@ -455,8 +452,7 @@ class Parts:
             self._converger,
             owner=process_names.new_name(),
             seconds=options.lease_seconds,
-            reconcile_interval=options.reconcile_interval,
-            drift_interval=options.drift_interval,
+            intervals=_intervals(options),
             watchdog=self.watchdog,
             clock=time.monotonic,
         )
@@ -608,7 +604,8 @@ class Parts:
             enforcement=options.enforcement if beside_ufm else "file",
             reads_back=not beside_ufm,
         )
-        agent = OpenSmAgent(service, supervisor, interval=options.agent_poll_interval)
+        interval, fetch = options.agent_poll_interval, partial(supervisor.fetch_set, service)
+        agent = OpenSmAgent(service.report, fetch, supervisor, interval=interval)
         agent.busy = self.collector.busy
         return agent
 
@@ -707,3 +704,7 @@ def _wake(loops: list[Loop]) -> None:
 
 def _polled() -> None:
     """Without a bus, workers find new work at their next poll."""
+
+
+def _intervals(options: WorkerOptions) -> Intervals:
+    return Intervals(options.reconcile_interval, options.drift_interval)

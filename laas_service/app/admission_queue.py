@@ -240,7 +240,7 @@ class AdmissionQueue:
 
     def _room(self, fabric_id: str, scope: str | None) -> QueueRoom | None:
         """The plan whose room is held for the head of this queue."""
-        room = None if scope is not None else self._store.queue_rooms.get(fabric_id)
+        room = None if scope is not None else self._store.admissions.room(fabric_id)
         return room if room is not None and room.holds_at(self._clock()) else None
 
     # -- explaining -----------------------------------------------------------
@@ -299,7 +299,7 @@ class AdmissionQueue:
         refuse = functools.cache(functools.partial(self._refusal, ledger))
         largest = functools.cache(functools.partial(self._largest, ledger))
         places = {}
-        plan = None if waiting[0].parent else self._store.queue_rooms.get(fabric_id)
+        plan = None if waiting[0].parent else self._store.admissions.room(fabric_id)
         for position, record in enumerate(waiting, start=1):
             if ids is not None and record.id not in ids:
                 continue

@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
-from laas_service.app.ports.queue_rooms import Told
+from laas_service.app.ports.admissions import Told
 from laas_service.app.ports.store import Store
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import AllocationRecord, Limits, QueueRoom, RoomMove, RoomState
@@ -194,7 +194,7 @@ class QueueMoves:
         Raises:
             ConcurrentUpdate, Conflict, QuotaExceeded: what it depends on has changed.
         """
-        room, on = self._store.queue_rooms.get(fabric_id), self._rules.mode is RoomMode.ON
+        room, on = self._store.admissions.room(fabric_id), self._rules.mode is RoomMode.ON
         if room is not None and room.state is RoomState.MOVING:
             return self._go_on(room) if on else self._end(room, "[queue] make_room is not on")
         if self._rules.mode is not RoomMode.OFF:
@@ -244,7 +244,7 @@ class QueueMoves:
         if self._rules.mode is RoomMode.ADVISE or not self._rules.opens(now):
             self._advise(room, planned)
             return 0
-        self._store.queue_rooms.record(
+        self._store.admissions.record_room(
             planned,
             announce=Told(plan.moves[0].record, self._announcement(planned, plan)),
             tell=None
@@ -278,12 +278,14 @@ class QueueMoves:
         """Record the plan as advice, unless it is recorded."""
         advice = replace(planned, state=RoomState.ADVISED)
         if room is None or _advised(room) != _advised(advice):
-            self._store.queue_rooms.record(advice)
+            self._store.admissions.record_room(advice)
 
     def _withdraw(self, room: QueueRoom | None) -> int:
         """Advice that no longer holds is withdrawn."""
         if room is not None and room.state is RoomState.ADVISED:
-            self._store.queue_rooms.record(replace(room, state=RoomState.DONE, reason="withdrawn"))
+            self._store.admissions.record_room(
+                replace(room, state=RoomState.DONE, reason="withdrawn")
+            )
         return 0
 
     # -- carrying out -------------------------------------------------------------
@@ -353,7 +355,7 @@ class QueueMoves:
         """A move is over: announce the next one, if there is one."""
         room = replace(room, made=room.made + 1)
         if room.made == len(room.moves):
-            self._store.queue_rooms.record(room)
+            self._store.admissions.record_room(room)
             return 1
         move = room.moves[room.made]
         record = self._record(move.allocation)
@@ -380,7 +382,7 @@ class QueueMoves:
         reason = reasons.announced_reason(
             record.placed, move.to, _why(room), _told(begins), reasons.QUEUE, forced=False
         )
-        self._store.queue_rooms.record(
+        self._store.admissions.record_room(
             room, announce=Told(record, reason), limits=self._quotas.limits
         )
         return 1
@@ -415,7 +417,7 @@ class QueueMoves:
         if record is not None and move is not None and not self._is_taken(record, move):
             before = self._still_avoided(room).get(record.id)
             avoided[record.id] = str(_Mark.of(record, 1 if before is None else before.failed + 1))
-        self._store.queue_rooms.record(
+        self._store.admissions.record_room(
             replace(room, state=RoomState.FAILED, reason=why, avoided=avoided, at=self._clock()),
             tell=None if head is None else Told(head, reasons.no_room_reason(why)),
         )
@@ -429,7 +431,7 @@ class QueueMoves:
             record = self._record(move.allocation)
             if record is not None and record.announced == move.to:
                 call_off = Told(record, reasons.not_moved_reason(why))
-        self._store.queue_rooms.record(
+        self._store.admissions.record_room(
             replace(room, state=RoomState.DONE, reason=why, at=self._clock()), call_off=call_off
         )
         return 1

@@ -536,3 +536,14 @@ class AllocationRecord(Standing):
         """The user who asked for what happens now, if the history was read."""
         asked = (event.by for event in reversed(self.history) if event.by is not None)
         return next(asked, self.asked_before)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A fabric as recorded for a round of the worker, all of one state of the database."""
+
+    fabric: FabricRecord
+    observation: Observation
+    due: tuple[AllocationRecord, ...]
+    """Allocations with a step due, in order of creation; of their histories only the user who
+    asked last is read (``asked_before``)."""

@@ -2,6 +2,7 @@
 
 """The record of all decisions: its parts by name."""
 
+from datetime import datetime, timedelta
 from typing import Protocol, Self
 
 from laas_service.app.ports.admissions import Admissions
@@ -13,10 +14,8 @@ from laas_service.app.ports.faults import Faults
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.ports.port_counters import PortCounters
-from laas_service.app.ports.queue_rooms import QueueRooms
 from laas_service.app.ports.quotas import Quotas
-from laas_service.app.ports.rounds import Rounds
-from laas_service.app.records import Lease
+from laas_service.app.records import Lease, Recorded
 
 
 class Store(Protocol):
@@ -53,12 +52,6 @@ class Store(Protocol):
     def port_counters(self) -> PortCounters: ...
 
     @property
-    def queue_rooms(self) -> QueueRooms: ...
-
-    @property
-    def rounds(self) -> Rounds: ...
-
-    @property
     def quotas(self) -> Quotas: ...
 
     def check(self) -> None:
@@ -66,6 +59,12 @@ class Store(Protocol):
 
     def check_writes(self) -> None:
         """Return if the database takes writes now or did some seconds ago, else ``Unavailable``."""
+
+    def round(self, fabric_id: str, now: datetime, *, longest: timedelta, faulty: bool) -> Recorded:
+        """A fabric, and its allocations that are due as in ``Allocations.due``: one transaction.
+
+        ``NotFound``.
+        """
 
     def under(self, lease: Lease) -> Self:
         """This store for the holder of a lease.

@@ -64,15 +64,11 @@ class SubnetManager(SubnetManagerReader, Protocol):
         """
 
 
-class MarkedPorts(Protocol):
-    """Shows which ports a manager isolates because this service asked it to."""
+class PortMarks(Protocol):
+    """Has a manager isolate the ports of links in quarantine."""
 
     def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
         """Whether the last ``reading`` shows other marks than ``wanted``."""
-
-
-class PortMarks(MarkedPorts, Protocol):
-    """Has a manager isolate the ports of links in quarantine."""
 
     def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
         """Make the ports that this service has marked exactly ``wanted``; safe to repeat.

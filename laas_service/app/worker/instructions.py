@@ -157,7 +157,7 @@ class AskSlotHolders:
 
 @dataclass(frozen=True, slots=True)
 class AskRunning:
-    """The servers that run on the hosts that ``moves`` empties, as ``MoveProgress.stuck``."""
+    """The servers that run on the hosts that ``moves`` empties, as ``ComputeReader.running``."""
 
     moves: ServerMoves
 

@@ -205,7 +205,7 @@ class Performer:
             case do.AskSlotHolders(handover):
                 return compute.slot_holders(handover)
             case do.AskRunning(moves):
-                return compute.move_servers(moves)
+                return compute.running(moves)
             case _:
                 assert_never(question)
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from laas_service.app import lifecycle
-from laas_service.app.handovers import handover_of, is_in_compute
+from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import HANDED_OVER, LIVE, State
 from laas_service.app.ports.compute import Handover, HostShare, Observed, Share
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
@@ -331,7 +331,7 @@ class _Comparison:
         active = set()
         for record in (yield AskAllocations(HANDED_OVER)):
             active.add(record.id)
-            if lifecycle.hands_over(record) or not is_in_compute(record, self._round.outside):
+            if lifecycle.hands_over(record) or not self._round.hands_over(record):
                 continue
             handover = observed.handed_over.get(record.id)
             if (yield from self._needs_attention(record, handover)):
@@ -394,7 +394,7 @@ class _Comparison:
         record = yield AskAllocation(id)
         if record is None:
             raise NotFound("allocation", id)
-        is_known = is_in_compute(record, self._round.outside)
+        is_known = self._round.hands_over(record)
         if record.state not in HANDED_OVER or not is_known or lifecycle.hands_over(record):
             return
         yield ActFor(record.initiator)

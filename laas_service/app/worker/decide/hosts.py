@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from laas_service.app import lifecycle
-from laas_service.app.handovers import host_names, is_in_compute
+from laas_service.app.handovers import host_names
 from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
 from laas_service.app.ports.compute import ComputeHost, Observed, Occupant
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
@@ -123,7 +123,7 @@ def _owners(round: Round) -> Steps[dict[str, list[AllocationRecord]]]:
     owners: dict[str, list[AllocationRecord]] = {}
     records = yield AskAllocations(HOLDING)
     for record in records:
-        if is_in_compute(record, round.outside):
+        if round.hands_over(record):
             for host in host_names(round.fabric, record.held):
                 owners.setdefault(host, []).append(record)
     return owners

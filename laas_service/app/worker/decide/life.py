@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from laas_service.app import lifecycle
-from laas_service.app.handovers import handover_of, host_names, is_in_compute, slots_by_name
+from laas_service.app.handovers import handover_of, host_names, slots_by_name
 from laas_service.app.lifecycle import Action, State
 from laas_service.app.ports.compute import (
     NOTHING_MOVED,
@@ -248,7 +248,7 @@ class _Life:
 
     def _hand_over(self, record: AllocationRecord) -> Next:
         begun = yield AskSeconds()
-        if self._is_in_compute(record):
+        if self._round.hands_over(record):
             handover = handover_of(self._fabric, record)
             yield HandOver(handover, handover.hosts)
         nova = (yield AskSeconds()) - begun
@@ -301,7 +301,7 @@ class _Life:
 
     def _take_back(self, record: AllocationRecord) -> Next:
         begun = yield AskSeconds()
-        if self._is_in_compute(record):
+        if self._round.hands_over(record):
             yield Fence(record.id)
             yield from self._unlock(record)
             yield TakeBack(handover_of(self._fabric, record))
@@ -310,17 +310,17 @@ class _Life:
         return (yield from _recorded(HandBack(record, seconds=spent)))
 
     def _cut_off(self, record: AllocationRecord) -> Next:
-        if self._is_in_compute(record):
+        if self._round.hands_over(record):
             yield Fence(record.id)
         return (yield from _recorded(HandBack(record)))
 
     def _free(self, record: AllocationRecord) -> Next:
         begun = yield AskSeconds()
-        if record.force and self._is_in_compute(record):
+        if record.force and self._round.hands_over(record):
             yield from self._unlock(record)
             yield TakeBack(handover_of(self._fabric, record), force=True)
         nova = (yield AskSeconds()) - begun
-        if self._is_in_compute(record):
+        if self._round.hands_over(record):
             emptied = (yield AskTime()) if record.force else record.updated_at
             yield from self._look_after(emptied)
         yield from limits.forget(self._round, record)
@@ -362,14 +362,17 @@ class _Life:
 
         Raises: HostsBusy, until none runs there.
         """
-        consents = _server_moves(self._round, record) is not None
-        stage = MoveStage.STOP if consents else MoveStage.CHECK
-        progress = yield from self._at_stage(record, stage)
-        if not consents and progress != NOTHING_MOVED:
+        if _server_moves(self._round, record) is not None:
+            progress = yield from self._at_stage(record, MoveStage.STOP)
+        else:
             moves = _all_moves(self._round, record)
+            progress = yield from _running(moves)
             back = {new: old for old, new in moves.targets.items()}
-            if (yield from _running(replace(moves, targets=back))) != NOTHING_MOVED:
-                progress = yield from self._at_stage(record, MoveStage.HALT)
+            if (
+                progress != NOTHING_MOVED
+                and (yield from _running(replace(moves, targets=back))) != NOTHING_MOVED
+            ):
+                progress = yield from self._at_stage(record, MoveStage.STOP, locks=False)
         if progress.under_way or progress.stuck:
             raise HostsBusy(waits.not_stopped(progress.under_way, progress.stuck))
 
@@ -387,8 +390,7 @@ class _Life:
         ends = record.state is State.RELEASING
         consents = not ends and _server_moves(self._round, record) is not None
         try:
-            stage = MoveStage.STOP if consents else MoveStage.HALT
-            progress = yield from self._at_stage(record, stage)
+            progress = yield from self._at_stage(record, MoveStage.STOP, locks=consents)
             raise HostsBusy(waits.stopped_again(progress.under_way, progress.stuck))
         except HostsBusy as error:
             if ends:
@@ -478,12 +480,11 @@ class _Life:
         settled = yield Proceed(record, reason, by)
         return (yield from self._note_limits(settled, limited))
 
-    def _is_in_compute(self, record: AllocationRecord) -> bool:
-        return is_in_compute(record, self._round.outside)
-
-    def _at_stage(self, record: AllocationRecord, stage: MoveStage) -> Steps[MoveProgress]:
-        """Stop or start servers of a change, or see which run."""
-        moves = replace(_all_moves(self._round, record), stage=stage)
+    def _at_stage(
+        self, record: AllocationRecord, stage: MoveStage, *, locks: bool = True
+    ) -> Steps[MoveProgress]:
+        """Stop or start servers of a change."""
+        moves = replace(_all_moves(self._round, record), stage=stage, locks=locks)
         return (yield from self._move_servers(record, moves))
 
     def _move_servers(self, record: AllocationRecord, moves: ServerMoves) -> Steps[MoveProgress]:
@@ -497,14 +498,14 @@ class _Life:
             return progress
         except Forbidden as error:
             if moves.stage is MoveStage.STOP:
-                return (yield from self._at_stage(record, MoveStage.CHECK))
+                return (yield from _running(moves))
             is_busy = yield from _busy(self._round, record)
             return MoveProgress(stuck=(str(error),)) if is_busy else NOTHING_MOVED
 
     def _proceed(self, record: AllocationRecord, remark: str = "") -> Next:
         """End the present step; ``remark`` is added to what is told."""
         change = lifecycle.check_changing(record)
-        if change.next_phase is None and change.freed.size and self._is_in_compute(record):
+        if change.next_phase is None and change.freed.size and self._round.hands_over(record):
             yield from self._look_after(record.updated_at)
             yield from _check_left(self._round, record)
         by = yield from _confirmed_by()
@@ -592,7 +593,7 @@ def _recorded(instruction: Instruction) -> Next:
 def _running(moves: ServerMoves) -> Steps[MoveProgress]:
     """The servers that run on the hosts that ``moves`` empties."""
     try:
-        progress: MoveProgress = yield AskRunning(replace(moves, stage=MoveStage.CHECK))
+        progress: MoveProgress = yield AskRunning(moves)
         return progress
     except Forbidden as error:
         busy = yield AskOccupants(tuple(sorted(moves.targets)))

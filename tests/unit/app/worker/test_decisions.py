@@ -18,7 +18,6 @@ from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
-    MoveStage,
     Observed,
     Occupant,
     ServerMoves,
@@ -160,7 +159,7 @@ class Watched:
 
 
 COMMANDS = (
-    *("pool", "close", "stop", "hand_over", "settle_slots", "fence", "take_back"),
+    *("pool", "close", "stop", "hand_over", "settle_slots", "fence", "take_back", "move_servers"),
     *("publish", "mark_ports"),
 )
 QUESTIONS = typing.get_args(instructions.Question)
@@ -173,7 +172,6 @@ def test_no_question_acts(store, kind):
     compute, switches = Watched(FakeCompute(), COMMANDS), Watched(FakeSubnetManager(), COMMANDS)
     one = converger(store, compute, switches, "f", now=lambda: NOW, chance=None)
     one._read()
-    moves = ServerMoves("a", "blue", {})
     values = {
         "id": "a",
         "states": [State.ACTIVE],
@@ -181,7 +179,7 @@ def test_no_question_acts(store, kind):
         "wanted": frozenset(),
         "hosts": (),
         "handover": Handover("a", "blue", ()),
-        "moves": replace(moves, stage=MoveStage.CHECK),
+        "moves": ServerMoves("a", "blue", {}),
     }
     before = store.fabrics.get("f"), compute._port.aggregates, switches._port.published
     one._performer._answer(kind(**{f.name: values[f.name] for f in fields(kind)}))

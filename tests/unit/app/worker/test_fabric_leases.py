@@ -15,7 +15,7 @@ from laas_service.adapters.db.types import Moment
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
+from laas_service.app.worker.fabric_leases import FabricLeases, Intervals, Renewal
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.domain.allocation import Allocation, GroupShare
 from laas_service.domain.errors import Unavailable
@@ -70,8 +70,7 @@ class Site:
             make_converger,
             owner=name,
             seconds=LEASE,
-            reconcile_interval=300,
-            drift_interval=10,
+            intervals=Intervals(reconcile=300, drift=10),
             clock=lambda: self.time.timestamp(),
             watchdog=Watchdog(lambda: self.time.timestamp(), patience),
         )
