@@ -21,13 +21,9 @@ from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind
 from laas_service.app.wording import reasons
 from laas_service.app.worker.instructions import (
     ActFor,
-    AskAggregates,
+    Ask,
     AskAllocation,
     AskAllocations,
-    AskHandedOver,
-    AskOtherHosts,
-    AskRoutes,
-    AskTime,
     Fence,
     HandOver,
     Log,
@@ -274,7 +270,7 @@ class _Comparison:
     def compare_handovers(self) -> Steps[None]:
         """All handovers, as the record has them and as compute has them."""
         try:
-            observed: Mapping[str, Handover] = yield AskHandedOver()
+            observed: Mapping[str, Handover] = yield Ask.HANDED_OVER
         except LaasError as error:
             yield from self._log(str(error))
             return
@@ -289,7 +285,7 @@ class _Comparison:
         """The drift check."""
         yield from self._check_routes(at_once=False)
         try:
-            observed: Observed = yield AskAggregates()
+            observed: Observed = yield Ask.AGGREGATES
         except LaasError as error:
             yield from self._log(str(error))
             return
@@ -356,7 +352,7 @@ class _Comparison:
             return detail is not None and record.error == detail
         if self._is_new(difference):
             return True
-        now = yield AskTime()
+        now = yield Ask.TIME
         return self._repair and (record.next_try is None or record.next_try <= now)
 
     # -- one thing ----------------------------------------------------------------------
@@ -368,7 +364,7 @@ class _Comparison:
         if ``at_once``.
         """
         try:
-            seen: RoutesSeen = yield AskRoutes()
+            seen: RoutesSeen = yield Ask.ROUTES
             certain = at_once or kind_of_loss(seen.applied).facts.certain
             suspected, self._suspected = certain or self._suspected, False
             if seen.applied.generation == self._fabric.routes_generation:
@@ -423,7 +419,7 @@ class _Comparison:
         if record is not None:
             is_elsewhere = record.fabric != self._fabric.id
         else:
-            known: frozenset[str] = (yield AskOtherHosts()) if handover.hosts else frozenset()
+            known: frozenset[str] = (yield Ask.OTHER_HOSTS) if handover.hosts else frozenset()
             is_elsewhere = bool(handover.hosts) and known.issuperset(handover.hosts)
         return None if is_elsewhere else leftover_difference(record, handover, self._fabric.id)
 

@@ -41,15 +41,11 @@ from laas_service.app.wording import reasons, waits
 from laas_service.app.worker.decide import hosts, limits
 from laas_service.app.worker.instructions import (
     ActFor,
-    AskApplied,
-    AskHostMemory,
-    AskLedger,
+    Ask,
     AskOccupants,
     AskPublished,
     AskRunning,
-    AskSeconds,
     AskSpent,
-    AskTime,
     BeginMove,
     Fence,
     Free,
@@ -182,11 +178,11 @@ class _Life:
         """The next safe action."""
         confirmed = False
         if lifecycle.awaits_routes(record) and (yield AskPublished(record.generation)):
-            applied = yield AskApplied()
+            applied = yield Ask.APPLIED
             confirmed = lifecycle.confirmed(record, applied.generation)
             confirmed = confirmed and not (yield from self._silent_switches(record, applied))
         repairs = self._rules.repair_links and not self._round.frozen
-        now = None if self._round.frozen else (yield AskTime())
+        now = None if self._round.frozen else (yield Ask.TIME)
         return lifecycle.next_action(record, confirmed, repair_links=repairs, now=now)
 
     def _silent_switches(self, record: AllocationRecord, applied: Applied) -> Steps[list[str]]:
@@ -198,7 +194,7 @@ class _Life:
         changing = lifecycle.awaited_change(record)
         if not applied.unconfirmed or changing is None:
             return []
-        ledger = yield AskLedger()
+        ledger = yield Ask.LEDGER
         harmless = set(ledger.failed_links)
         if lifecycle.frees(record):
             harmless |= ledger.drained_links
@@ -210,7 +206,7 @@ class _Life:
 
     def awaited(self, record: AllocationRecord) -> Steps[str]:
         """What an allocation waits for whose routes are not confirmed."""
-        applied: Applied = yield AskApplied()
+        applied: Applied = yield Ask.APPLIED
         if silent := (yield from self._silent_switches(record, applied)):
             text = f"waiting for {listed(silent)}, which may forward by old tables"
             return f"{text}; 'laas switch fail' takes the links out of use"
@@ -239,7 +235,7 @@ class _Life:
         """Withheld hosts of those that are not handed over yet, with reasons; or empty."""
         if lifecycle.awaited_hosts(record) is None:
             return ""
-        memory: HostMemory = yield AskHostMemory()
+        memory: HostMemory = yield Ask.HOST_MEMORY
         return hosts.unusable(self._fabric, memory.withheld(), record)
 
     def _look_after(self, moment: datetime) -> Steps[None]:
@@ -247,11 +243,11 @@ class _Life:
         self.memory = replace(self.memory, hosts=looked)
 
     def _hand_over(self, record: AllocationRecord) -> Next:
-        begun = yield AskSeconds()
+        begun = yield Ask.SECONDS
         if self._round.hands_over(record):
             handover = handover_of(self._fabric, record)
             yield HandOver(handover, handover.hosts)
-        nova = (yield AskSeconds()) - begun
+        nova = (yield Ask.SECONDS) - begun
         by = yield from _confirmed_by()
         limited = yield from limits.limit(self._round, record)
         outside = self._round.outside
@@ -277,7 +273,7 @@ class _Life:
         ``nova`` are the seconds of the step that just ended.
         """
         spent = {**routes, Span.NOVA: nova}
-        since = ((yield AskTime()) - record.updated_at).total_seconds()
+        since = ((yield Ask.TIME) - record.updated_at).total_seconds()
         return {Span.WAIT: max(0.0, since - sum(spent.values())), **spent}
 
     def _give_up(self, record: AllocationRecord, unusable: str) -> Next:
@@ -300,12 +296,12 @@ class _Life:
         return (yield from _recorded(Requeue(record, reasons.requeued_reason(by), by)))
 
     def _take_back(self, record: AllocationRecord) -> Next:
-        begun = yield AskSeconds()
+        begun = yield Ask.SECONDS
         if self._round.hands_over(record):
             yield Fence(record.id)
             yield from self._unlock(record)
             yield TakeBack(handover_of(self._fabric, record))
-        nova = (yield AskSeconds()) - begun
+        nova = (yield Ask.SECONDS) - begun
         spent = yield from self._since(record, nova, {})
         return (yield from _recorded(HandBack(record, seconds=spent)))
 
@@ -315,13 +311,13 @@ class _Life:
         return (yield from _recorded(HandBack(record)))
 
     def _free(self, record: AllocationRecord) -> Next:
-        begun = yield AskSeconds()
+        begun = yield Ask.SECONDS
         if record.force and self._round.hands_over(record):
             yield from self._unlock(record)
             yield TakeBack(handover_of(self._fabric, record), force=True)
-        nova = (yield AskSeconds()) - begun
+        nova = (yield Ask.SECONDS) - begun
         if self._round.hands_over(record):
-            emptied = (yield AskTime()) if record.force else record.updated_at
+            emptied = (yield Ask.TIME) if record.force else record.updated_at
             yield from self._look_after(emptied)
         yield from limits.forget(self._round, record)
         by = yield from _confirmed_by()
@@ -547,7 +543,7 @@ def _all_moves(round: Round, record: AllocationRecord) -> ServerMoves:
 
 def _confirmed_by() -> Steps[ConfirmedBy]:
     """What confirms the routes that a step has waited for."""
-    applied: Applied = yield AskApplied()
+    applied: Applied = yield Ask.APPLIED
     return applied.by
 
 
@@ -578,7 +574,7 @@ def _check_left(
 def _turned_back(round: Round, record: AllocationRecord, error: HostsBusy) -> Next:
     """Turn an announced move back whose hosts are busy for too long. Raises: ``error``."""
     window = timedelta(seconds=round.rules.move_window)
-    begun, now = record.moves_at, (yield AskTime())
+    begun, now = record.moves_at, (yield Ask.TIME)
     if begun is None or now < begun + window:
         raise error
     return (yield from _recorded(TurnBack(record, reasons.window_over_reason(str(error)))))

@@ -17,10 +17,10 @@ from laas_service.app.ports.limits import Limited
 from laas_service.app.records import AllocationRecord, Drift
 from laas_service.app.wording import reasons
 from laas_service.app.worker.instructions import (
+    Ask,
     AskAllocation,
     AskAllocations,
     AskSlotHolders,
-    AskTime,
     ForgetLimits,
     Limit,
     Log,
@@ -51,7 +51,7 @@ def keep(round: Round, memory: LimitsMemory) -> Steps[LimitsMemory]:
             yield Log(f"allocation {record.id} changed meanwhile", logging.INFO)
         except LaasError as error:
             yield Log(f"allocation {record.id}: what servers send is not limited: {error}")
-    ended = yield AskTime()
+    ended = yield Ask.TIME
     return LimitsMemory(ended + timedelta(seconds=round.rules.limits_interval), unlimited)
 
 
