@@ -51,7 +51,7 @@ from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.store import Store
-from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
+from laas_service.app.ports.subnet_manager import ReadBack, RecordedSwitches, SubnetManager
 from laas_service.app.queue_moves import QueueMoves
 from laas_service.app.quotas import Quotas
 from laas_service.app.requests import ServicePolicy
@@ -654,15 +654,15 @@ class Parts:
         options, compute = ApiOptions.of(self._conf), ComputeOptions.of(self._conf)
         projects = LimitOptions.of(self._conf)
         reached_by = OpenSmOptions.of(self._conf).reached_by
-        switches: Switches = (
-            self.subnet_manager
+        read_back: ReadBack = (
+            self.subnet_manager.applied
             if reached_by == "agent"
-            else RecordedSwitches(self.store.observations)  # OpenSM may be on another machine
+            else RecordedSwitches(self.store.observations).applied  # OpenSM may be elsewhere
         )
         made = UseCases(
             self.store,
             self.compute,
-            {"ufm" if reached_by == "ufm" else "opensm": switches},
+            {"ufm" if reached_by == "ufm" else "opensm": read_back},
             ServicePolicy(
                 policies=options.policies,
                 default_policy=options.default_policy,

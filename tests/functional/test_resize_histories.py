@@ -117,7 +117,7 @@ class Site:
         use_cases = UseCases(
             self.store,
             self.compute,
-            {"local": self.switches},
+            {"local": self.switches.applied},
             ServicePolicy(policies=policies, default_policy="jigsaw"),
             clock=lambda: self.time,
             sleep=lambda seconds: None,
