@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from random import SystemRandom
 
@@ -51,13 +51,13 @@ from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.store import Store
-from laas_service.app.ports.subnet_manager import RecordedSwitches, SubnetManager, Switches
+from laas_service.app.ports.subnet_manager import ReadBack, RecordedSwitches, SubnetManager
 from laas_service.app.queue_moves import QueueMoves
 from laas_service.app.quotas import Quotas
 from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.app.use_cases import UseCases, in_background
 from laas_service.app.worker.converger import Converger
-from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
+from laas_service.app.worker.fabric_leases import FabricLeases, Intervals, Renewal
 from laas_service.app.worker.housekeeper import BATCH, Housekeeper
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
@@ -123,10 +123,7 @@ class Parts:
         if "queue_moves" in made:
             self.queue_moves.reload(queue.room, projects.limits, projects.unmoved)
         if "fabric_leases" in made:
-            self.fabric_leases.reload(
-                reconcile_interval=options.reconcile_interval,
-                drift_interval=options.drift_interval,
-            )
+            self.fabric_leases.reload(_intervals(options))
         if "housekeeper" in made:
             self.housekeeper.reload(self._conf.retention.released_days)
         for name in {"worker", "notifier"} & made.keys():
@@ -455,8 +452,7 @@ class Parts:
             self._converger,
             owner=process_names.new_name(),
             seconds=options.lease_seconds,
-            reconcile_interval=options.reconcile_interval,
-            drift_interval=options.drift_interval,
+            intervals=_intervals(options),
             watchdog=self.watchdog,
             clock=time.monotonic,
         )
@@ -511,7 +507,9 @@ class Parts:
     def _serve(self) -> int:
         """Serve all queues, if the tables are those of this release. ``Unavailable``."""
         self.store.check()
-        return self.admission_queue.serve_all() + self.queue_moves.serve_all()
+        generations = self.store.fabrics.generations()
+        admitted = self.admission_queue.serve_all(generations)
+        return admitted + self.queue_moves.serve_all(generations)
 
     @cached_property
     def bus(self) -> messaging.Bus | None:
@@ -606,7 +604,8 @@ class Parts:
             enforcement=options.enforcement if beside_ufm else "file",
             reads_back=not beside_ufm,
         )
-        agent = OpenSmAgent(service, supervisor, interval=options.agent_poll_interval)
+        interval, fetch = options.agent_poll_interval, partial(supervisor.fetch_set, service)
+        agent = OpenSmAgent(service.report, fetch, supervisor, interval=interval)
         agent.busy = self.collector.busy
         return agent
 
@@ -655,15 +654,15 @@ class Parts:
         options, compute = ApiOptions.of(self._conf), ComputeOptions.of(self._conf)
         projects = LimitOptions.of(self._conf)
         reached_by = OpenSmOptions.of(self._conf).reached_by
-        switches: Switches = (
-            self.subnet_manager
+        read_back: ReadBack = (
+            self.subnet_manager.applied
             if reached_by == "agent"
-            else RecordedSwitches(self.store.observations)  # OpenSM may be on another machine
+            else RecordedSwitches(self.store.observations).applied  # OpenSM may be elsewhere
         )
         made = UseCases(
             self.store,
             self.compute,
-            {"ufm" if reached_by == "ufm" else "opensm": switches},
+            {"ufm" if reached_by == "ufm" else "opensm": read_back},
             ServicePolicy(
                 policies=options.policies,
                 default_policy=options.default_policy,
@@ -702,3 +701,7 @@ def _wake(loops: list[Loop]) -> None:
 
 def _polled() -> None:
     """Without a bus, workers find new work at their next poll."""
+
+
+def _intervals(options: WorkerOptions) -> Intervals:
+    return Intervals(options.reconcile_interval, options.drift_interval)

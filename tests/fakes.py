@@ -134,6 +134,13 @@ class FakeCompute:
         self.faults.end("move_servers")
         return MoveProgress(tuple(arrived), tuple(under_way), tuple(stuck))
 
+    def running(self, moves: ServerMoves) -> MoveProgress:
+        self.faults.begin("running", moves)
+        shown = moves.targets.keys() & self.servers.keys()
+        busy = sorted(shown - self.halted - self.idle)
+        self.faults.end("running")
+        return MoveProgress(stuck=tuple(f"server on {host}" for host in busy))
+
     def _at_stage(self, moves: ServerMoves) -> MoveProgress:
         """A server stops, or starts again, in two calls: it is asked for, then it is done."""
         under_way, stuck = list[str](), list[str]()
@@ -149,10 +156,10 @@ class FakeCompute:
                 self.halted.remove(host)
                 under_way.append(f"server on {host}")
             elif not start and host not in self.halted | self.idle:
-                if moves.stage is MoveStage.CHECK or host in self.broken:
+                if host in self.broken:
                     stuck.append(f"server on {host}")
                     continue
-                (self.idle if moves.stage is MoveStage.HALT else self.halted).add(host)
+                (self.halted if moves.locks else self.idle).add(host)
                 under_way.append(f"server on {host}")
         self.faults.end("move_servers")
         return MoveProgress(under_way=tuple(under_way), stuck=tuple(stuck))

@@ -145,13 +145,12 @@ class DirectoryCompute:
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
         """Write the commands of a stage; under way until their script has answered.
 
-        The stages follow one another: an earlier one for the same hosts is over. ``CHECK`` tells
-        nothing and ``HALT`` stops nothing, as the adapter sees no servers. Nothing waits for
-        ``UNLOCK``.
+        The stages follow one another: an earlier one for the same hosts is over. Without a lock
+        nothing stops, as the adapter sees no servers. Nothing waits for ``UNLOCK``.
         """
         id, stage = _checked_id(moves.allocation_id), moves.stage
         _check_arguments("hosts", [*moves.targets, *moves.targets.values()])
-        if stage in (MoveStage.CHECK, MoveStage.HALT):
+        if stage is MoveStage.STOP and not moves.locks:
             return MoveProgress()
         with self._journal.held() as state:
             if stage is MoveStage.UNLOCK and id not in state.tenants:
@@ -169,6 +168,10 @@ class DirectoryCompute:
         if stage is MoveStage.UNLOCK or (self._path / "answers" / present.answer).exists():
             return MoveProgress()
         return MoveProgress(under_way=(f"script {present.answer}.sh has not answered",))
+
+    def running(self, moves: ServerMoves) -> MoveProgress:
+        """Always nothing: the adapter cannot see servers."""
+        return MoveProgress()
 
     def settle_slots(self, moves: SlotMoves) -> MoveProgress:
         """Nothing: slots are only counted."""

@@ -327,6 +327,10 @@ class IronicCompute:
         if left := [*staying]:
             raise HostsBusy(f"hosts cannot be taken back: {listed(left)}")
 
+    def running(self, moves: ServerMoves) -> MoveProgress:
+        """See ``Compute.running``: ``Forbidden``, as ``move_servers``."""
+        return self.move_servers(moves)
+
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
         """See ``Compute.move_servers``: always ``Forbidden``, as an instance stays on its node."""
         raise Forbidden(

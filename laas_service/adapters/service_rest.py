@@ -149,7 +149,7 @@ def _check_address(option: str, url: str, more: str = "") -> None:
 
 
 class ServiceRest:
-    """``app.opensm_agent.Service`` and ``opensm_writer.fetch.Source``, for one agent of one fabric.
+    """``app.opensm_agent.Report`` and ``opensm_writer.fetch.Source``, for one agent of one fabric.
 
     ``fabric`` may be omitted if the service has only one. ``now`` is seconds since the epoch, by
     the clock of the readings.

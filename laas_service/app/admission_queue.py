@@ -107,36 +107,42 @@ class AdmissionQueue:
 
     # -- admitting ------------------------------------------------------------
 
-    def serve_all(self) -> int:
+    def serve_all(self, generations: Mapping[str, int] | None = None) -> int:
         """Admit from every fabric's queue; returns how many requests were admitted.
 
-        An error on one fabric is logged and the other fabrics are served.
+        ``generations`` are those of all fabrics, if they were just read. An error on one fabric is
+        logged and the other fabrics are served.
 
         Raises:
             Unavailable: the store does not answer.
         """
         admitted = 0
-        for fabric in self._store.fabrics.all():
+        if generations is None:
+            generations = self._store.fabrics.generations()
+        for id, generation in generations.items():
             try:
-                admitted += self.serve(fabric.id)
+                admitted += self.serve(id, generation)
             except LaasError as error:
-                LOG.warning("fabric %s: its queue is not served: %s", fabric.id, error)
+                LOG.warning("fabric %s: its queue is not served: %s", id, error)
             except Exception:
-                LOG.exception("fabric %s: its queue could not be served", fabric.id)
+                LOG.exception("fabric %s: its queue could not be served", id)
         return admitted
 
-    def serve(self, fabric_id: str) -> int:
+    def serve(self, fabric_id: str, generation: int | None = None) -> int:
         """Admit every request that may start now; returns how many.
 
-        Searches only if the fabric or the queue changed since the last search that admitted
-        none, or if an allocation has outlived its expected end since.
+        ``generation`` is that of the fabric, if it was just read. Searches only if the fabric or
+        the queue changed since the last search that admitted none, or if an allocation has
+        outlived its expected end since.
 
         Raises:
             NotFound, Unavailable.
         """
         admitted = 0
         while True:
-            generation, now = self._store.fabrics.get(fabric_id).generation, self._now()
+            if generation is None:
+                generation = self._store.fabrics.get(fabric_id).generation
+            now = self._now()
             settled = self._settled.get(fabric_id)
             if settled is not None and settled.generation == generation and now < settled.until:
                 return admitted
@@ -146,6 +152,7 @@ class AdmissionQueue:
                 records = self._store.admissions.admit_waiting(fabric_id, choose)
                 admitted += len(records)
                 if records:
+                    generation = None
                     continue
                 ends = self._ends(fabric_id).values()
                 until = min((end for end in ends if end > now), default=math.inf)
@@ -237,7 +244,7 @@ class AdmissionQueue:
 
     def _room(self, fabric_id: str, scope: str | None) -> QueueRoom | None:
         """The plan whose room is held for the head of this queue."""
-        return None if scope is not None else self._held(self._store.queue_rooms.get(fabric_id))
+        return None if scope is not None else self._held(self._store.admissions.room(fabric_id))
 
     def _held(self, room: QueueRoom | None) -> QueueRoom | None:
         """The plan, if its room is held now."""
@@ -299,7 +306,7 @@ class AdmissionQueue:
         refuse = functools.cache(functools.partial(self._refusal, ledger))
         largest = functools.cache(functools.partial(self._largest, ledger))
         places = {}
-        plan = None if waiting[0].parent else self._store.queue_rooms.get(fabric_id)
+        plan = None if waiting[0].parent else self._store.admissions.room(fabric_id)
         for position, record in enumerate(waiting, start=1):
             if ids is not None and record.id not in ids:
                 continue

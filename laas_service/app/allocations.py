@@ -253,7 +253,7 @@ class Allocations:
         if to is State.RELEASED:
             reason = reasons.cancelled_reason(caller.user_id)
             return self._store.allocations.cancel(record, reason, by=caller.initiator)
-        if not force and is_in_compute(record, self._compute):
+        if not force and is_in_compute(record, claims_slots=self._compute.claims_slots):
             self._check_empty(record)
         reason = reasons.release_reason(caller.user_id, force=force)
         return self._store.allocations.transition(

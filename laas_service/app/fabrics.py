@@ -12,7 +12,7 @@ from laas_service.app.lifecycle import LIVE
 from laas_service.app.lookup import Lookup
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.store import Store
-from laas_service.app.ports.subnet_manager import Switches
+from laas_service.app.ports.subnet_manager import ReadBack
 from laas_service.app.records import Caller, FabricRecord
 from laas_service.app.refusals import with_room
 from laas_service.app.requests import (
@@ -46,15 +46,16 @@ from laas_service.messages import Applied
 class Fabrics:
     """The use cases of fabrics.
 
-    ``policies`` are those offered; ``subnet_managers`` are by name. ``search_budget`` bounds the
-    searches for one request together. ``slots`` places virtual machines on shared hosts.
-    ``fault_mode`` is the configured mode of observation. ``wake`` wakes a worker.
+    ``policies`` are those offered; ``subnet_managers`` read back what switches run, by name.
+    ``search_budget`` bounds the searches for one request together. ``slots`` places virtual
+    machines on shared hosts. ``fault_mode`` is the configured mode of observation. ``wake`` wakes
+    a worker.
     """
 
     def __init__(
         self,
         store: Store,
-        subnet_managers: Mapping[str, Switches],
+        subnet_managers: Mapping[str, ReadBack],
         lookup: Lookup,
         policies: Collection[Policy],
         *,
@@ -284,8 +285,8 @@ class Fabrics:
         return tenant_traffic(found, records)
 
 
-def _applied(subnet_manager: Switches, fabric_id: str) -> Applied:
+def _applied(read_back: ReadBack, fabric_id: str) -> Applied:
     try:
-        return subnet_manager.applied(fabric_id)
+        return read_back(fabric_id)
     except Unavailable as error:
         return Applied(None, str(error))

@@ -3,18 +3,10 @@
 """What compute has of an allocation: the names of its hosts, and the slots on them."""
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from laas_service.app.ports.compute import Handover, HostShare, Share
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.allocation import Allocation
-
-
-class ClaimsSlots(Protocol):
-    """As ``ports.compute.ComputeReader.claims_slots``."""
-
-    @property
-    def claims_slots(self) -> bool: ...
 
 
 def handover_of(fabric: FabricRecord, record: AllocationRecord) -> Handover:
@@ -43,6 +35,9 @@ def slots_by_name(fabric: FabricRecord, placement: Allocation | None) -> dict[st
     return {fabric.inventory.host_names[h]: n for h, n in placement.slots.counts.items()}
 
 
-def is_in_compute(record: AllocationRecord, compute: ClaimsSlots) -> bool:
-    """Whether hosts are handed over to the project of an allocation, whole ones or slots."""
-    return record.in_compute or (record.slots is not None and compute.claims_slots)
+def is_in_compute(record: AllocationRecord, *, claims_slots: bool) -> bool:
+    """Whether hosts are handed over to the project of an allocation, whole ones or slots.
+
+    ``claims_slots`` as in ``ports.compute.ComputeReader``.
+    """
+    return record.in_compute or (record.slots is not None and claims_slots)

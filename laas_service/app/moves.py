@@ -242,7 +242,7 @@ class Moves:
 
     def queue_room(self, fabric_id: str) -> QueueRoom | None:
         """The last plan that makes room for the fabric's queue; None if there never was one."""
-        return self._store.queue_rooms.get(fabric_id)
+        return self._store.admissions.room(fabric_id)
 
     def advise_evacuation(self, fabric_id: str, wanted: EvacuationRequest) -> Evacuation:
         """Where the tenants of hosts would move if these were drained; nothing changes.

@@ -5,9 +5,9 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from laas_service.app.worker.loop import Loop
 from laas_service.domain.errors import LaasError
@@ -22,21 +22,11 @@ LONGEST_PAUSE = 60.0
 UNSETTLED = (Condition.SWEEPING, Condition.RESTARTED)
 
 
-class Service(Protocol):
-    """The service, over REST, for one agent of one fabric.
+Report = Callable[[AgentReport], Orders]
+"""Reports to the service what is seen, which also renews the agent's lease.
 
-    Errors of all methods: ``Unavailable``, ``Forbidden``, ``NotFound``; ``Conflict`` if the
-    wanted set cannot be rendered.
-    """
-
-    def report(self, seen: AgentReport) -> Orders:
-        """Report what is seen; this also renews the agent's lease."""
-
-    def described(self) -> Mapping[str, Any]:
-        """See ``opensm_writer.fetch.Source``."""
-
-    def contents(self, generation: int, name: str, start: int, size: int) -> Iterable[bytes]:
-        """See ``opensm_writer.fetch.Source``."""
+``Unavailable``, ``Forbidden``, ``NotFound``; ``Conflict`` if the wanted set cannot be rendered.
+"""
 
 
 class Supervisor(Protocol):
@@ -53,9 +43,6 @@ class Supervisor(Protocol):
     @property
     def refused(self) -> bool:
         """Whether the last set that was fetched was refused."""
-
-    def fetch_set(self, source: Service) -> None:
-        """Make the wanted set current, unless it fails a check. Raises: LaasError."""
 
     def needs_reload(self) -> bool:
         """Whether OpenSM has to be signalled to read the current set."""
@@ -74,21 +61,24 @@ class OpenSmAgent(Loop):
     has its OpenSM reload, and only while its lease lasts. The lease is counted by the agent's own
     clock, from before the report was sent. A report that says the agent is unable renews no
     lease, because the service may have made another agent active. While the service cannot be
-    reached, nothing changes.
+    reached, nothing changes. ``fetch`` makes the wanted set current, unless it fails a check; it
+    raises what ``report`` does.
     """
 
     name = "laas-opensm-agent"
 
     def __init__(
         self,
-        service: Service,
+        report: Report,
+        fetch: Callable[[], None],
         supervisor: Supervisor,
         *,
         interval: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(interval)
-        self._service, self._supervisor, self._clock = service, supervisor, clock
+        self._send, self._fetch = report, fetch
+        self._supervisor, self._clock = supervisor, clock
         self._seen = AgentReport(Condition.STARTING)
         self._reported: AgentReport | None = None
         self._lease_until = -math.inf
@@ -134,7 +124,7 @@ class OpenSmAgent(Loop):
         """Report; returns the service's orders."""
         seen, asked = self._seen, self._clock()
         detail = seen.detail and seen.detail.replace("\0", " ")[:MAX_DETAIL]
-        orders = self._service.report(replace(seen, detail=detail))
+        orders = self._send(replace(seen, detail=detail))
         self._reported = seen
         lease = orders.lease_seconds if seen.condition.able else self._to_signal_again(seen)
         self._lease_until = asked + lease if orders.leads else -math.inf
@@ -161,7 +151,7 @@ class OpenSmAgent(Loop):
         if self._supervisor.refused and self._refused == wanted and self._clock() < self._try_at:
             return
         begun = self._clock()
-        self._supervisor.fetch_set(self._service)
+        self._fetch()
         self._spent, self._reloaded_at = {Span.FETCH: self._clock() - begun}, math.inf
         self._compared = True
         if self._supervisor.refused:

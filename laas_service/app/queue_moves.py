@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
-from laas_service.app.ports.queue_rooms import Told
+from laas_service.app.ports.admissions import Told
 from laas_service.app.ports.store import Store
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import AllocationRecord, Limits, QueueRoom, RoomMove, RoomState
@@ -149,32 +149,43 @@ class QueueMoves:
         self._default_policy = default_policy
         self._clock = clock
         self._looked: dict[str, _Look] = {}
+        self._at_rest: dict[str, int] = {}  # the generation at which ``OFF`` had nothing to end
 
     def reload(self, rules: RoomRules, limits: Limits, unmoved: Collection[str]) -> None:
         """Go by these rules, limits and exempt projects from now on."""
         if rules != self._rules:
             self._rules = rules
             self._looked.clear()
+            self._at_rest.clear()
         self._quotas.limits, self._quotas.unmoved = limits, unmoved
 
-    def serve_all(self) -> int:
+    def serve_all(self, generations: Mapping[str, int] | None = None) -> int:
         """Take the step that is due on every fabric; returns how many were taken.
 
-        An error on one fabric is logged and the others are served.
+        ``generations`` are those of all fabrics, if they were just read. Where no room is made, a
+        plan is read only at a new generation: whatever records one begins one. An error on one
+        fabric is logged and the others are served.
 
         Raises:
             Unavailable: the store does not answer.
         """
         taken = 0
-        for fabric in self._store.fabrics.all():
+        if generations is None:
+            generations = self._store.fabrics.generations()
+        for id, generation in generations.items():
+            if self._rules.mode is RoomMode.OFF and self._at_rest.get(id) == generation:
+                continue
             try:
-                taken += self.serve(fabric.id)
+                step = self.serve(id)
+                taken += step
+                if not step and self._rules.mode is RoomMode.OFF:
+                    self._at_rest[id] = generation
             except (ConcurrentUpdate, Conflict, QuotaExceeded) as error:
-                LOG.info("fabric %s: room for its queue is planned anew: %s", fabric.id, error)
+                LOG.info("fabric %s: room for its queue is planned anew: %s", id, error)
             except LaasError as error:
-                LOG.warning("fabric %s: no room for its queue: %s", fabric.id, error)
+                LOG.warning("fabric %s: no room for its queue: %s", id, error)
             except Exception:
-                LOG.exception("fabric %s: room for its queue could not be planned", fabric.id)
+                LOG.exception("fabric %s: room for its queue could not be planned", id)
         return taken
 
     def serve(self, fabric_id: str) -> int:
@@ -183,7 +194,7 @@ class QueueMoves:
         Raises:
             ConcurrentUpdate, Conflict, QuotaExceeded: what it depends on has changed.
         """
-        room, on = self._store.queue_rooms.get(fabric_id), self._rules.mode is RoomMode.ON
+        room, on = self._store.admissions.room(fabric_id), self._rules.mode is RoomMode.ON
         if room is not None and room.state is RoomState.MOVING:
             return self._go_on(room) if on else self._end(room, "[queue] make_room is not on")
         if self._rules.mode is not RoomMode.OFF:
@@ -233,7 +244,7 @@ class QueueMoves:
         if self._rules.mode is RoomMode.ADVISE or not self._rules.opens(now):
             self._advise(room, planned)
             return 0
-        self._store.queue_rooms.record(
+        self._store.admissions.record_room(
             planned,
             announce=Told(plan.moves[0].record, self._announcement(planned, plan)),
             tell=None
@@ -267,12 +278,14 @@ class QueueMoves:
         """Record the plan as advice, unless it is recorded."""
         advice = replace(planned, state=RoomState.ADVISED)
         if room is None or _advised(room) != _advised(advice):
-            self._store.queue_rooms.record(advice)
+            self._store.admissions.record_room(advice)
 
     def _withdraw(self, room: QueueRoom | None) -> int:
         """Advice that no longer holds is withdrawn."""
         if room is not None and room.state is RoomState.ADVISED:
-            self._store.queue_rooms.record(replace(room, state=RoomState.DONE, reason="withdrawn"))
+            self._store.admissions.record_room(
+                replace(room, state=RoomState.DONE, reason="withdrawn")
+            )
         return 0
 
     # -- carrying out -------------------------------------------------------------
@@ -342,7 +355,7 @@ class QueueMoves:
         """A move is over: announce the next one, if there is one."""
         room = replace(room, made=room.made + 1)
         if room.made == len(room.moves):
-            self._store.queue_rooms.record(room)
+            self._store.admissions.record_room(room)
             return 1
         move = room.moves[room.made]
         record = self._record(move.allocation)
@@ -369,7 +382,7 @@ class QueueMoves:
         reason = reasons.announced_reason(
             record.placed, move.to, _why(room), _told(begins), reasons.QUEUE, forced=False
         )
-        self._store.queue_rooms.record(
+        self._store.admissions.record_room(
             room, announce=Told(record, reason), limits=self._quotas.limits
         )
         return 1
@@ -404,7 +417,7 @@ class QueueMoves:
         if record is not None and move is not None and not self._is_taken(record, move):
             before = self._still_avoided(room).get(record.id)
             avoided[record.id] = str(_Mark.of(record, 1 if before is None else before.failed + 1))
-        self._store.queue_rooms.record(
+        self._store.admissions.record_room(
             replace(room, state=RoomState.FAILED, reason=why, avoided=avoided, at=self._clock()),
             tell=None if head is None else Told(head, reasons.no_room_reason(why)),
         )
@@ -418,7 +431,7 @@ class QueueMoves:
             record = self._record(move.allocation)
             if record is not None and record.announced == move.to:
                 call_off = Told(record, reasons.not_moved_reason(why))
-        self._store.queue_rooms.record(
+        self._store.admissions.record_room(
             replace(room, state=RoomState.DONE, reason=why, at=self._clock()), call_off=call_off
         )
         return 1

@@ -121,7 +121,8 @@ class Observation:
     through. ``operator`` are the failures and the maintenance that operators recorded.
     ``mode_by`` chose the mode, or gave it back, at ``mode_since``. ``acknowledged`` is the last
     alarm that an operator accepted. ``repaired`` are the GUIDs of switches that operators repaired
-    and whose tables are not confirmed since.
+    and whose tables are not confirmed since. ``counted``: readings of port counters wait to be
+    accounted, or show errors.
     """
 
     mode: Mode | None = None
@@ -134,6 +135,7 @@ class Observation:
     mode_by: Initiator | None = None
     acknowledged: Acknowledgement | None = None
     repaired: frozenset[int] = frozenset()
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,3 +536,14 @@ class AllocationRecord(Standing):
         """The user who asked for what happens now, if the history was read."""
         asked = (event.by for event in reversed(self.history) if event.by is not None)
         return next(asked, self.asked_before)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A fabric as recorded for a round of the worker, all of one state of the database."""
+
+    fabric: FabricRecord
+    observation: Observation
+    due: tuple[AllocationRecord, ...]
+    """Allocations with a step due, in order of creation; of their histories only the user who
+    asked last is read (``asked_before``)."""

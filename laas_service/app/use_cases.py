@@ -20,7 +20,7 @@ from laas_service.app.moves import Moves
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.store import Store
-from laas_service.app.ports.subnet_manager import Switches
+from laas_service.app.ports.subnet_manager import ReadBack
 from laas_service.app.quotas import Quotas
 from laas_service.app.records import Limits
 from laas_service.app.requests import Runtime, ServicePolicy
@@ -66,7 +66,7 @@ class UseCases:
         self,
         store: Store,
         compute: Compute,
-        subnet_managers: Mapping[str, Switches],
+        subnet_managers: Mapping[str, ReadBack],
         offer: ServicePolicy,
         runtime: Runtime,
         *,

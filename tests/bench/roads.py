@@ -108,6 +108,7 @@ class Observer:
     def begin(self) -> Journey:
         """Begin another journey."""
         self._ever.clear()
+        self._now.clear()
         self.journey = Journey()
         return self.journey
 

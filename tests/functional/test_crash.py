@@ -572,7 +572,7 @@ def test_room_for_the_queue(empty, tmp_path):
         story = [event.reason for event in parts.store.allocations.get(mover).history]
         assert sum("announced by the queue" in line for line in story) == 1, step
         assert sum("moves as announced" in line for line in story) == 1, step
-        room = parts.store.queue_rooms.get("f")
+        room = parts.store.admissions.room("f")
         assert room is not None
         assert (room.state, room.allocation) == (RoomState.DONE, head.id)
     assert {

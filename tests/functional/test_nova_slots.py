@@ -12,7 +12,14 @@ import pytest
 from laas_service.adapters.nova import NovaCompute
 from laas_service.adapters.nova.checks import Checks
 from laas_service.adapters.nova.placement_slots import class_of
-from laas_service.app.ports.compute import Handover, MoveProgress, Occupant, Share, SlotMoves
+from laas_service.app.ports.compute import (
+    Handover,
+    MoveProgress,
+    Occupant,
+    ServerMoves,
+    Share,
+    SlotMoves,
+)
 from laas_service.domain.errors import Conflict, HostsBusy, Unavailable
 from tests.functional.test_nova_adapter import ALL, BLUE, GREEN, RED, connect
 from tests.nova_standin import Cloud, Fault, Handler, Server
@@ -204,6 +211,7 @@ QUESTIONS = {
     "nearest": lambda compute: compute.nearest(["N1.example.org"]),
     "observed": lambda compute: compute.observed(),
     "occupants": lambda compute: compute.occupants(ALL),
+    "running": lambda compute: compute.running(ServerMoves("a1", RED, {"n1": "n2"})),
     "server_limit": lambda compute: compute.server_limit(RED),
     "slot_holders": lambda compute: compute.slot_holders(A1),
     "candidates": lambda compute: compute.checks.candidates(),

@@ -118,7 +118,7 @@ class Site:
         use_cases = UseCases(
             self.store,
             self.compute,
-            {"local": self.switches},
+            {"local": self.switches.applied},
             ServicePolicy(policies=policies, default_policy="jigsaw"),
             Runtime(
                 clock=lambda: self.time,

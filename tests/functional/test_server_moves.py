@@ -56,9 +56,10 @@ def places(cloud):
     return {server: host for server, (host, _) in cloud.servers.items()}
 
 
-STOP, START, CHECK, HALT, UNLOCK = (
-    replace(MOVES, stage=MoveStage[name]) for name in ("STOP", "START", "CHECK", "HALT", "UNLOCK")
+STOP, START, UNLOCK = (
+    replace(MOVES, stage=MoveStage[name]) for name in ("STOP", "START", "UNLOCK")
 )
+HALT = replace(STOP, locks=False)
 OURS = "stopped for the move of allocation a1"
 
 
@@ -66,11 +67,11 @@ def test_servers_stop_move_and_start_again(cloud, handed):
     """Only those that ran; each call is safe to repeat."""
     runs, rests = cloud.boot("n1", RED), cloud.boot("n2", RED)
     cloud.states[rests] = "SHUTOFF", None
-    assert handed.move_servers(CHECK).stuck == (f"server {runs} on n1 runs; stop it",)
+    assert handed.running(MOVES).stuck == (f"server {runs} on n1 runs; stop it",)
     assert cloud.states.get(runs) is None
     assert handed.move_servers(STOP).under_way == (f"server {runs} on n1",)
     assert (cloud.locks, cloud.states[runs]) == ({runs: OURS}, ("SHUTOFF", None))
-    assert handed.move_servers(STOP) == handed.move_servers(CHECK) == MoveProgress()
+    assert handed.move_servers(STOP) == handed.running(MOVES) == MoveProgress()
     assert len(ended(handed)) == 2
     assert places(cloud) == {runs: "n3", rests: "n4"}
     assert cloud.states[runs] == cloud.states[rests] == ("SHUTOFF", None)

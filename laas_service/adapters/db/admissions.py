@@ -20,6 +20,7 @@ from laas_service.adapters.db.concurrency.decision import Decision, Settled, Wri
 from laas_service.adapters.db.concurrency.group_commit import GroupCommit
 from laas_service.adapters.db.engine import insert_rows, inserting_together
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
+from laas_service.adapters.db.queue_rooms import QueueRooms
 from laas_service.adapters.db.snapshots import read_queue
 from laas_service.adapters.db.transactions import Transactions, read_enclosing, read_record
 from laas_service.adapters.documents import (
@@ -60,8 +61,8 @@ LONG = 0.1
 """Seconds of search in a group after which it takes in no further request."""
 
 
-class Admissions:
-    """Admission of new and queued requests."""
+class Admissions(QueueRooms):
+    """``app.ports.admissions.Admissions``."""
 
     def __init__(self, transactions: Transactions, decider: Decider) -> None:
         self.transactions = transactions

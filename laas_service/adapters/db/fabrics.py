@@ -12,7 +12,7 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.apart import refuse_shared
 from laas_service.adapters.db.desired_state import DesiredState
 from laas_service.adapters.db.forward import Forward
-from laas_service.adapters.db.generations import new_stamp, stored
+from laas_service.adapters.db.generations import new_stamp, stamp_of, stored
 from laas_service.adapters.db.reimport import Reimports
 from laas_service.adapters.db.retention import WITH_ALLOCATIONS
 from laas_service.adapters.db.transactions import locked_generation
@@ -29,6 +29,7 @@ FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
 
 _FABRICS = select(models.Fabric.id)
+_GENERATIONS = select(models.Fabric.id, models.Fabric.generation, models.Fabric.stamp)
 
 
 @dataclass
@@ -42,6 +43,13 @@ class Fabrics(DesiredState, Forward, Reimports):
     def ids(self) -> list[str]:
         with self.transactions.reading() as session:
             return sorted(session.scalars(_FABRICS))
+
+    def generations(self) -> dict[str, int]:
+        with self.transactions.reading() as session:
+            rows = session.execute(_GENERATIONS).all()
+        for row in rows:
+            self.ledgers.note(row.id, row.generation, stamp_of(row.generation, row.stamp))
+        return {row.id: row.generation for row in sorted(rows, key=lambda row: row.id)}
 
     def all(self) -> list[FabricRecord]:
         with self.transactions.reading() as session:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import component_words, models
@@ -50,6 +50,29 @@ _MODE = (
     .outerjoin(models.Observation, models.Observation.fabric == models.Fabric.id)
     .where(models.Fabric.id == bindparam("fabric"))
 )
+
+_SEEN = (
+    select(
+        models.Observation,
+        exists().where(models.SwitchState.fabric == models.Fabric.id),
+        exists().where(
+            models.LinkState.fabric == models.Fabric.id,
+            models.LinkState.operator == LinkState.FAILED.value,
+        ),
+        exists().where(
+            models.HostState.fabric == models.Fabric.id, models.HostState.leaves.is_not(None)
+        ),
+        exists().where(
+            models.PortCounters.fabric == models.Fabric.id,
+            or_(models.PortCounters.pending.is_(True), models.PortCounters.erroneous.is_(True)),
+        ),
+    )
+    .select_from(models.Fabric)
+    .outerjoin(models.Observation, models.Observation.fabric == models.Fabric.id)
+    .where(models.Fabric.id == bindparam("fabric"))
+)
+"""The row of a fabric, and whether there are words of operators on switches, links and leaves, and
+port counters to look at: each is read only then."""
 
 
 @dataclass
@@ -258,13 +281,15 @@ def _row(session: Session, fabric_id: str) -> models.Observation:
 
 def read_observation(session: Session, fabric: FabricRecord) -> Observation:
     """What is remembered of the faults of a fabric."""
-    table = models.Observation
-    row = session.scalar(select(table).where(table.fabric == fabric.id))
-    words = component_words.switch_words(session, fabric)
-    operator = _operator_states(session, fabric, words.keys())
+    row, switches, links, hosts, counted = session.execute(_SEEN, {"fabric": fabric.id}).one()
+    words = component_words.switch_words(session, fabric) if switches else {}
+    operator = OperatorStates(
+        _failed_links(session, fabric) if links else frozenset(),
+        _drained_leaves(session, fabric) | words.keys() if hosts else frozenset(words),
+    )
     repaired = frozenset(guid for guid, word in words.items() if word.repaired_at is not None)
     if row is None:
-        return Observation(operator=operator, repaired=repaired)
+        return Observation(operator=operator, repaired=repaired, counted=bool(counted))
     return Observation(
         Mode(row.mode) if row.mode else None,
         memory_from(row.memory),
@@ -276,6 +301,7 @@ def read_observation(session: Session, fabric: FabricRecord) -> Observation:
         initiator_from(row.mode_by),
         _acknowledgement(row.acknowledged),
         repaired,
+        bool(counted),
     )
 
 
@@ -286,22 +312,18 @@ def _acknowledgement(document: Any) -> Acknowledgement | None:
     return Acknowledgement(at, document["text"], by)
 
 
-def _operator_states(
-    session: Session, fabric: FabricRecord, switches: Collection[int]
-) -> OperatorStates:
-    """What operators said of links and switches; a leaf is drained if hosts are with it."""
-    link, host = models.LinkState, models.HostState
-    failed = session.scalars(
-        select(link.link).where(link.fabric == fabric.id, link.operator == LinkState.FAILED.value)
-    )
-    drained = session.scalars(
-        select(host.leaves).where(host.fabric == fabric.id, host.leaves.is_not(None))
-    )
-    leaves = {int(guid, 16) for guids in drained for guid in guids or ()}
-    return OperatorStates(
-        frozenset(map(fabric.topology.tree.link_at, failed)),
-        frozenset(leaves.union(switches)),
-    )
+def _failed_links(session: Session, fabric: FabricRecord) -> frozenset[Link]:
+    """The links that operators said have failed."""
+    table, failed = models.LinkState, LinkState.FAILED.value
+    query = select(table.link).where(table.fabric == fabric.id, table.operator == failed)
+    return frozenset(map(fabric.topology.tree.link_at, session.scalars(query)))
+
+
+def _drained_leaves(session: Session, fabric: FabricRecord) -> frozenset[int]:
+    """The GUIDs of leaves that operators drained; a leaf is drained if hosts are with it."""
+    table = models.HostState
+    query = select(table.leaves).where(table.fabric == fabric.id, table.leaves.is_not(None))
+    return frozenset(int(guid, 16) for guids in session.scalars(query) for guid in guids or ())
 
 
 def _observer(reading: FabricReading, fabric: FabricRecord) -> str | None:

@@ -11,10 +11,29 @@ ledger in memory, a set of files, a report of an agent) carries both.
 import secrets
 from typing import Any
 
-from sqlalchemy import String, cast, literal, select
+from sqlalchemy import String, and_, bindparam, cast, literal, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+
+_STAMPS = (
+    select(
+        models.Fabric.generation,
+        models.Fabric.stamp,
+        models.Fabric.routes_generation,
+        models.Fabric.routes_stamp,
+        models.Delta.stamp.label("recorded"),
+    )
+    .outerjoin(
+        models.Delta,
+        and_(
+            models.Delta.fabric == models.Fabric.id,
+            models.Delta.generation == bindparam("number"),
+        ),
+    )
+    .where(models.Fabric.id == bindparam("fabric"))
+)
+"""The stamps of a fabric, and that of the delta with a number."""
 
 
 def new_stamp() -> str:
@@ -40,21 +59,12 @@ def in_past(session: Session, fabric_id: str, number: int, stamp: str, *, routes
     empty, or if the database has no stamp of that number: a release without stamps made it, its
     delta is deleted, or the numbers were lifted since. False without the fabric.
     """
-    table, delta = models.Fabric, models.Delta
-    row = session.execute(
-        select(table.generation, table.stamp, table.routes_generation, table.routes_stamp).where(
-            table.id == fabric_id
-        )
-    ).one_or_none()
+    row = session.execute(_STAMPS, {"fabric": fabric_id, "number": number}).one_or_none()
     if row is None or number > (row.routes_generation if routes else row.generation):
         return False
-    recorded: str | None = ""
+    recorded: str | None = row.recorded
     if number == row.generation:
-        recorded = stamp_of(number, row.stamp)
+        recorded = stamp_of(number, row.stamp) or recorded
     elif number == row.routes_generation:
-        recorded = stamp_of(number, row.routes_stamp)
-    if not recorded:
-        recorded = session.scalar(
-            select(delta.stamp).where(delta.fabric == fabric_id, delta.generation == number)
-        )
+        recorded = stamp_of(number, row.routes_stamp) or recorded
     return not stamp or not recorded or recorded == stamp

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import Engine, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.clock import database_clock
 from laas_service.adapters.db.engine import retrying, rows_changed, translated, write_transaction
+from laas_service.adapters.db.types import Clock
 from laas_service.app.records import Lease
 from laas_service.domain.errors import ConcurrentUpdate, LeaseLost
 
@@ -46,7 +46,7 @@ class SqlLeases:
         engine: Engine,
         *,
         gone: Callable[[str], bool] = lambda owner: False,
-        clock: Callable[[Session], datetime] = database_clock,
+        clock: Callable[[], ColumnElement[datetime]] = Clock,
         longest: float = 86_400.0,
     ) -> None:
         self._longest = timedelta(seconds=longest)
@@ -58,7 +58,7 @@ class SqlLeases:
     def enrol(self, owner: str, seconds: float) -> int:
         table = models.Worker
         with write_transaction(self._engine) as session:
-            now = self._clock(session)
+            now = self._now(session)
             until = now + timedelta(seconds=seconds)
             present = update(table).where(table.id == owner).values(expires_at=until)
             try:
@@ -77,10 +77,14 @@ class SqlLeases:
 
     def free(self) -> list[str]:
         fabric = models.Fabric.id
-        query = select(fabric, _TABLE).outerjoin(_TABLE, _TABLE.fabric == fabric)
+        query = select(fabric, _TABLE, self._clock())
+        query = query.select_from(models.Fabric).outerjoin(_TABLE, _TABLE.fabric == fabric)
         with translated(), Session(self._engine) as session:
-            now = self._clock(session)
-            return sorted(id for id, row in session.execute(query) if self._is_free(row, now))
+            rows = session.execute(query)
+            return sorted(id for id, row, now in rows if self._is_free(row, now))
+
+    def _now(self, session: Session) -> datetime:
+        return session.scalars(select(self._clock())).one()
 
     def take(self, fabric: str, owner: str, seconds: float) -> Lease | None:
         try:
@@ -92,7 +96,7 @@ class SqlLeases:
         with write_transaction(self._engine) as session:
             query = select(_TABLE).where(_TABLE.fabric == fabric).with_for_update()
             row = session.scalar(query)
-            now = self._clock(session)
+            now = self._now(session)
             if row is None:
                 row = models.Lease(fabric=fabric, token=0, stuck=0)
                 session.add(row)
@@ -114,7 +118,7 @@ class SqlLeases:
 
     def renew(self, lease: Lease, seconds: float, waits_for: str | None = None) -> None:
         with write_transaction(self._engine) as session:
-            until = self._clock(session) + timedelta(seconds=seconds)
+            until = self._now(session) + timedelta(seconds=seconds)
             renewed = _held(lease).values(expires_at=until, waits_for=waits_for)
             if not rows_changed(session, renewed):
                 raise _lost(lease)

@@ -94,7 +94,7 @@ class LedgerCache:
             self._fabrics[id] = row.layout, cached
         stamp = stamp_of(row.generation, row.stamp)
         if session.info.get(COMMITTED):
-            self._note(id, row.generation, stamp)
+            self.note(id, row.generation, stamp)
         return FabricRecord(
             id,
             cached.topology,
@@ -114,7 +114,7 @@ class LedgerCache:
             return self.record(session, id)
         return cached
 
-    def _note(self, fabric_id: str, generation: int, stamp: str) -> None:
+    def note(self, fabric_id: str, generation: int, stamp: str) -> None:
         """Compare a committed generation with the newest one."""
         with self._lock:
             newest = self._newest.setdefault(fabric_id, (generation, stamp))

@@ -86,13 +86,12 @@ class Observations:
             if generation is None:
                 return
             row.confirmed = max(generation, confirmed)
-            wanted = session.scalar(_ROUTES, {"id": fabric_id})
             if generation > confirmed:
                 detail = f"generation {generation} {CONFIRMATION[applied.by]}"
                 self.transactions.announce(
                     session, fabric_id, "routes.applied", detail, confirmed_by=applied.by
                 )
-            elif previous != generation == wanted:
+            elif previous != generation == session.scalar(_ROUTES, {"id": fabric_id}):
                 text = f"generation {generation} {CONFIRMATION[applied.by]} again"
                 kind = Drift(row.lost) if row.lost else Drift.ROUTES
                 self._count_repaired(session, fabric_id, kind, text)

@@ -15,23 +15,23 @@ from laas_service.adapters.db.placement_changes import NOT_ANNOUNCED
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import allocation_document, room_document, room_from
 from laas_service.app.lifecycle import check_changeable
-from laas_service.app.ports.queue_rooms import Told
+from laas_service.app.ports.admissions import Told
 from laas_service.app.records import NO_LIMITS, Limits, QueueRoom
 from laas_service.domain.errors import ConcurrentUpdate
 
 
 @dataclass
 class QueueRooms:
-    """See ``app.ports.queue_rooms.QueueRooms``."""
+    """The part of ``app.ports.admissions.Admissions`` for plans."""
 
     transactions: Transactions
 
-    def get(self, fabric_id: str) -> QueueRoom | None:
+    def room(self, fabric_id: str) -> QueueRoom | None:
         with self.transactions.reading() as session:
             row = session.get(models.QueueRoom, fabric_id)
             return None if row is None else room_from(row.document, row.version)
 
-    def record(
+    def record_room(
         self,
         room: QueueRoom,
         *,

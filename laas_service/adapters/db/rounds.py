@@ -14,13 +14,12 @@ from laas_service.adapters.db.allocations import due_rows
 from laas_service.adapters.db.faults import read_observation
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, as_event, batches
-from laas_service.app.ports.rounds import Recorded
-from laas_service.app.records import AllocationRecord
+from laas_service.app.records import AllocationRecord, Recorded
 
 
 @dataclass
 class Rounds:
-    """``app.ports.rounds.Rounds``."""
+    """See ``app.ports.store.Store.round``."""
 
     transactions: Transactions
     ledgers: LedgerCache

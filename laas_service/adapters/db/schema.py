@@ -12,7 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, delete, func, insert, inspect, select
+from sqlalchemy import (
+    Connection,
+    Engine,
+    String,
+    column,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    table,
+    true,
+)
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import WRITES, translated
@@ -29,6 +41,11 @@ OLDEST = "a035"
 A migration raises it to its own revision if it does anything but add tables, indexes, and columns
 that have a default or may be NULL. Names of revisions ascend.
 """
+
+_REVISION = column("version_num", String(32))
+_BOTH = select(_REVISION, models.WorksWith.oldest).select_from(
+    table("alembic_version", _REVISION).outerjoin(models.WorksWith, true())
+)
 
 PATIENCE = 600
 """Seconds to wait for another process that changes the schema."""
@@ -58,6 +75,14 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def _current_and_oldest(connection: Connection) -> tuple[str | None, str | None]:
+    """The revision of the database, and that of the oldest release that works with it."""
+    if not inspect(connection).has_table(models.WorksWith.__tablename__):
+        return current(connection), None
+    row = connection.execute(_BOTH).one_or_none()
+    return (None, None) if row is None else (row.version_num, row.oldest)
+
+
 def check(connection: Connection) -> None:
     """Return if this release works with the tables.
 
@@ -66,13 +91,12 @@ def check(connection: Connection) -> None:
     Raises:
         Unavailable: they are of an earlier release, or this one is too old for them.
     """
-    revision = current(connection)
+    revision, oldest = _current_and_oldest(connection)
     if revision is None or (revision != head() and revision in revisions()):
         raise Unavailable(
             f"the database is at revision {revision or 'none'}, this release needs {head()}; "
             "run laas-manage db upgrade"
         )
-    oldest = connection.scalar(select(models.WorksWith.oldest))
     if (revision != head() and oldest is None) or (oldest is not None and oldest > head()):
         raise Unavailable(
             f"the database is at revision {revision}, which needs a release of revision "

@@ -4,7 +4,7 @@
 
 import copy
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from sqlalchemy import Engine
@@ -23,7 +23,6 @@ from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.observations import Observations
 from laas_service.adapters.db.placement_changes import PlacementChanges
 from laas_service.adapters.db.port_counters import PortCounters
-from laas_service.adapters.db.queue_rooms import QueueRooms
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.rounds import Rounds
 from laas_service.adapters.db.snapshots import Snapshots
@@ -35,7 +34,7 @@ from laas_service.adapters.db.transactions import (
     utc_now,
 )
 from laas_service.adapters.db.write_check import WriteCheck
-from laas_service.app.records import Lease
+from laas_service.app.records import Lease, Recorded
 from laas_service.messages import PKEYS
 
 
@@ -87,10 +86,13 @@ class SqlStore:
         self.observations = Observations(transactions, ledgers)
         self.placement_changes = PlacementChanges(transactions, ledgers, self._decider)
         self.port_counters = PortCounters(transactions, ledgers)
-        self.queue_rooms = QueueRooms(transactions)
-        self.rounds = Rounds(transactions, ledgers)
+        self._rounds = Rounds(transactions, ledgers)
         self.snapshots = Snapshots(transactions, ledgers, self.fabrics.settle)
         self.quotas = SqlQuotas(self._engine, transactions.now)
+
+    def round(self, fabric_id: str, now: datetime, *, longest: timedelta, faulty: bool) -> Recorded:
+        """See ``app.ports.store.Store``."""
+        return self._rounds.read(fabric_id, now, longest=longest, faulty=faulty)
 
     def check(self) -> None:
         """See ``app.ports.store.Store``."""

@@ -207,6 +207,10 @@ class NovaCompute:
         with self._changing():
             self._closed_hosts.close(hosts, closed)
 
+    def running(self, moves: ServerMoves) -> MoveProgress:
+        """See ``Moves.running``."""
+        return self._moves.running(moves)
+
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
         """See ``Moves.move_servers``."""
         return self._moves.move_servers(moves)

@@ -34,12 +34,20 @@ class Moves:
 
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
         """See ``Compute.move_servers`` and ``server_moves``; ``Forbidden`` if one is a node."""
+        self._refuse_nodes(moves)
+        return server_moves.advance(self._servers, moves, shared_disks=self._shared_disks)
+
+    def running(self, moves: ServerMoves) -> MoveProgress:
+        """See ``Compute.running``; ``Forbidden`` if one of the hosts is a node."""
+        self._refuse_nodes(moves)
+        return server_moves.running(self._servers, moves)
+
+    def _refuse_nodes(self, moves: ServerMoves) -> None:
         if {*moves.targets, *moves.targets.values()} & self._hosts.node_of.keys():
             raise Forbidden(
                 "servers on bare metal do not move: create them anew on the new nodes, and delete "
                 "the old ones"
             )
-        return server_moves.advance(self._servers, moves, shared_disks=self._shared_disks)
 
     def settle_slots(self, moves: SlotMoves) -> MoveProgress:
         """See ``Compute.settle_slots`` and ``slot_moves``."""

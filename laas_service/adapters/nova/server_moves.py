@@ -119,7 +119,7 @@ def advance(nova: Servers, moves: ServerMoves, *, shared_disks: bool = False) ->
     if moves.stage is MoveStage.UNLOCK:
         return work.of_locked(work.unlock)
     if moves.stage is not MoveStage.MOVE:
-        return work.stopped()
+        return work.at_rest(work.stop)
     joining = sorted(set(moves.targets.values()))
     seen = {host: nova.servers_on(host) for host in [*sorted(moves.targets), *joining]}
     for host in joining:
@@ -133,6 +133,12 @@ def advance(nova: Servers, moves: ServerMoves, *, shared_disks: bool = False) ->
         ]
         work.start_one(host, waiting)
     return MoveProgress(tuple(work.arrived), tuple(work.under_way), tuple(work.stuck))
+
+
+def running(nova: Servers, moves: ServerMoves) -> MoveProgress:
+    """See ``Compute.running``."""
+    work = Work(nova, moves, shared_disks=False)
+    return work.at_rest(work.ask_to_stop)
 
 
 @dataclass
@@ -151,25 +157,36 @@ class Work:
     moving: set[str] = field(default_factory=set)
     services: dict[str, ComputeService] = field(default_factory=dict)
 
-    def stopped(self) -> MoveProgress:
-        """One call of the stages ``STOP``, ``CHECK`` and ``HALT``."""
+    def at_rest(self, act: Callable[[str, Server], None]) -> MoveProgress:
+        """``act`` on each server that runs on a host to be emptied, given its name in sentences."""
         for host in sorted(self.moves.targets):
             for _, server in sorted(self.nova.servers_on(host).items()):
-                if not self._service(host).forced_down and server.status not in AT_REST:
-                    self._stop(f"server {server.id} on {host}", server)
+                if self._service(host).forced_down or server.status in AT_REST:
+                    continue
+                name = f"server {server.id} on {host}"
+                if not self._stops_or_cannot(name, server):
+                    act(name, server)
         return MoveProgress(under_way=tuple(self.under_way), stuck=tuple(self.stuck))
 
-    def _stop(self, name: str, server: Server) -> None:
-        ours = server.lock == self._reason
+    def _stops_or_cannot(self, name: str, server: Server) -> bool:
+        """Whether a server that runs stops or moves now, or cannot be stopped; noted then."""
         if server.project_id != self.moves.project_id:
             self.stuck.append(f"{name} belongs to another project")
         elif server.task is not None:
             self.under_way.append(name)
         elif server.status != "ACTIVE":
             self.stuck.append(f"{name} is {server.status}; stop or delete it")
-        elif self.moves.stage is MoveStage.CHECK:
-            self.stuck.append(f"{name} runs; stop it")
-        elif self.moves.stage is MoveStage.HALT:
+        else:
+            return False
+        return True
+
+    def ask_to_stop(self, name: str, server: Server) -> None:
+        self.stuck.append(f"{name} runs; stop it")
+
+    def stop(self, name: str, server: Server) -> None:
+        """Stop a server; with ``locks`` it is locked before."""
+        ours = server.lock == self._reason
+        if not self.moves.locks:
             self._note(name, self.nova.stop(server.id))
         elif server.lock is not None and not ours:
             self.stuck.append(f"{name} is locked; stop it, or unlock it")

@@ -269,7 +269,7 @@ class UfmSubnetManager:
         return removed
 
     def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
-        """See ``laas_service.app.ports.subnet_manager.MarkedPorts``; once for each reading."""
+        """See ``laas_service.app.ports.subnet_manager.PortMarks``; once for each reading."""
         return self._marks_read and any(self._mark_changes(self._marked, wanted))
 
     def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:

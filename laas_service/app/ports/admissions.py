@@ -3,17 +3,26 @@
 """Admission of new and queued requests."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from laas_service.app.ports.snapshots import Draft, Snapshot
-from laas_service.app.records import AllocationRecord, Wait
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, QueueRoom, Wait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.ledger import Ledger
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An allocation, and the reason that goes into its history."""
+
+    record: AllocationRecord
+    reason: str
+
+
 class Admissions(Protocol):
-    """Admission of new and queued requests, within quotas."""
+    """Admission of new and queued requests, within quotas, and the room made for a queue."""
 
     def answered(
         self,
@@ -63,4 +72,28 @@ class Admissions(Protocol):
 
         The id of an allocation is that of its request; the records come back as ``allocating``.
         ``choose`` is called as ``propose`` of ``admit`` is.
+        """
+
+    def room(self, fabric_id: str) -> QueueRoom | None:
+        """The last plan that makes room for the fabric's queue; None if there never was one."""
+
+    def record_room(
+        self,
+        room: QueueRoom,
+        *,
+        announce: Told | None = None,
+        call_off: Told | None = None,
+        tell: Told | None = None,
+        limits: Limits = NO_LIMITS,
+    ) -> QueueRoom:
+        """Record a plan in place of the version that it was read with: one transaction.
+
+        With it the next of its moves (``made``) is announced, an announced move called off, and a
+        reason told to the head. The fabric gets a new generation. ``limits`` are those of projects
+        without a quota.
+
+        Raises:
+            ConcurrentUpdate: the plan or an allocation is past its version.
+            Conflict: the allocation to be moved is not active, or changes already.
+            QuotaExceeded: its project has had its moves.
         """

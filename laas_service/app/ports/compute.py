@@ -128,14 +128,10 @@ class MoveStage(Enum):
     """
 
     STOP = "stop"
-    """Stop those that run, and lock them: their owner cannot start them before ``START``."""
+    """Stop those that run; see ``ServerMoves.locks``."""
     MOVE = "move"
     START = "start"
     """Start those that ``STOP`` has stopped, wherever they are, and unlock them."""
-    CHECK = "check"
-    """Only tell which still run, as ``stuck``."""
-    HALT = "halt"
-    """Stop those that run, without a lock: their owner can start them, and delete them."""
     UNLOCK = "unlock"
     """Unlock those that ``STOP`` has locked, wherever they are; none is started."""
 
@@ -146,7 +142,8 @@ class ServerMoves:
 
     ``targets`` names for each host that is to be emptied the host that its servers go to; both
     belong to the allocation, and only the latter accept its project's servers. With ``live``
-    servers that run need not stop.
+    servers that run need not stop. With ``locks`` those that ``STOP`` stops are locked: their owner
+    cannot start them before ``START``; without, the owner can start them, and delete them.
     """
 
     allocation_id: str
@@ -154,6 +151,7 @@ class ServerMoves:
     targets: Mapping[str, str]
     live: bool = False
     stage: MoveStage = MoveStage.MOVE
+    locks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +237,13 @@ class ComputeReader(Protocol):
 
     def observed(self) -> Observed:
         """State from one list-aggregates call; neither servers nor slots are read."""
+
+    def running(self, moves: ServerMoves) -> MoveProgress:
+        """The servers that run on the hosts that ``moves`` empties, as ``stuck``.
+
+        ``under_way`` are those that stop, or change hosts, now. A server of a host that is forced
+        down counts as stopped. ``Forbidden`` unless an administrator.
+        """
 
     def server_limit(self, project_id: str) -> int | None:
         """How many servers the project may run; None if unlimited or unknown."""

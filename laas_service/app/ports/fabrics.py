@@ -16,6 +16,9 @@ class Fabrics(Protocol):
     def ids(self) -> list[str]:
         """The ids of all fabrics, ascending."""
 
+    def generations(self) -> dict[str, int]:
+        """The newest generation of each fabric, by its id, ascending."""
+
     def all(self) -> list[FabricRecord]:
         """All fabrics by id."""
 

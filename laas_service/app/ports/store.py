@@ -2,6 +2,7 @@
 
 """The record of all decisions: its parts by name."""
 
+from datetime import datetime, timedelta
 from typing import Protocol, Self
 
 from laas_service.app.ports.admissions import Admissions
@@ -13,11 +14,9 @@ from laas_service.app.ports.faults import Faults
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.ports.port_counters import PortCounters
-from laas_service.app.ports.queue_rooms import QueueRooms
 from laas_service.app.ports.quotas import Quotas
-from laas_service.app.ports.rounds import Rounds
 from laas_service.app.ports.snapshots import Snapshots
-from laas_service.app.records import Lease
+from laas_service.app.records import Lease, Recorded
 
 
 class Store(Protocol):
@@ -54,11 +53,6 @@ class Store(Protocol):
     def port_counters(self) -> PortCounters: ...
 
     @property
-    def queue_rooms(self) -> QueueRooms: ...
-
-    @property
-    def rounds(self) -> Rounds: ...
-
     @property
     def snapshots(self) -> Snapshots: ...
 
@@ -70,6 +64,12 @@ class Store(Protocol):
 
     def check_writes(self) -> None:
         """Return if the database takes writes now or did some seconds ago, else ``Unavailable``."""
+
+    def round(self, fabric_id: str, now: datetime, *, longest: timedelta, faulty: bool) -> Recorded:
+        """A fabric, and its allocations that are due as in ``Allocations.due``: one transaction.
+
+        ``NotFound``.
+        """
 
     def under(self, lease: Lease) -> Self:
         """This store for the holder of a lease.

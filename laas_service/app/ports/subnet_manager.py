@@ -2,7 +2,7 @@
 
 """The subnet manager: what it should route, and what the switches run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from laas_service.app.ports.observations import Observations
@@ -11,9 +11,12 @@ from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
 from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
 
+ReadBack = Callable[[str], Applied]
+"""``SubnetManagerReader.applied``, or the same from the record."""
 
-class Switches(Protocol):
-    """Reads which generation the switches run."""
+
+class SubnetManagerReader(Protocol):
+    """Questions to the subnet manager and the switches; none of them changes anything there."""
 
     def applied(self, fabric: str) -> Applied:
         """The generation in the switches, and what it is confirmed by.
@@ -21,10 +24,6 @@ class Switches(Protocol):
         Only ``ConfirmedBy.SWITCHES`` and ``AGENT`` mean that tables were read back and compared;
         ``UFM`` means that partitions were.
         """
-
-
-class SubnetManagerReader(Switches, Protocol):
-    """Questions to the subnet manager and the switches; none of them changes anything there."""
 
     def on_disk(self, fabric: str) -> tuple[int, str] | None:
         """The generation, with its stamp, of the files that a set now would replace.
@@ -64,15 +63,11 @@ class SubnetManager(SubnetManagerReader, Protocol):
         """
 
 
-class MarkedPorts(Protocol):
-    """Shows which ports a manager isolates because this service asked it to."""
+class PortMarks(Protocol):
+    """Has a manager isolate the ports of links in quarantine."""
 
     def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
         """Whether the last ``reading`` shows other marks than ``wanted``."""
-
-
-class PortMarks(MarkedPorts, Protocol):
-    """Has a manager isolate the ports of links in quarantine."""
 
     def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
         """Make the ports that this service has marked exactly ``wanted``; safe to repeat.
@@ -82,7 +77,7 @@ class PortMarks(MarkedPorts, Protocol):
 
 
 class RecordedSwitches:
-    """``Switches`` for processes that cannot read the switches: the last recorded observation."""
+    """For processes that cannot read the switches: the last recorded observation."""
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations

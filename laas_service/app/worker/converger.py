@@ -113,7 +113,7 @@ class Converger:
         self._read_at, now = self._hooks.clock(), self._hooks.now()
         longest = timedelta(seconds=self._rules.pace.last)
         faulty = self._rules.repair_links
-        seen = self._store.rounds.read(self._fabric, now, longest=longest, faulty=faulty)
+        seen = self._store.round(self._fabric, now, longest=longest, faulty=faulty)
         self._routes.see(seen.fabric)
         return Round(
             now=now,

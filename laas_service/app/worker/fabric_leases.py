@@ -21,6 +21,15 @@ ConvergerFactory = Callable[[Store, str, Callable[[], None]], Converger]
 """Makes the converger of one fabric, given a store and what to call before each effect outside."""
 
 
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Seconds between comparisons of a fabric."""
+
+    reconcile: float
+    drift: float
+    """Of drift checks, which take a tenth of the time at most."""
+
+
 @dataclass(slots=True)
 class HeldFabric:
     """A fabric that this worker holds, and when it is next compared, in seconds of the clock."""
@@ -42,8 +51,7 @@ class FabricLeases:
     fabric, the store refuses every write of this one.
 
     ``owner`` is the name of this worker; no other has it. A fabric is reconciled when it is
-    taken, and again every ``reconcile_interval`` seconds of ``clock``. Its drift is checked
-    every ``drift_interval`` seconds, but for at most a tenth of the time.
+    taken, and again after the ``intervals``, by ``clock``.
 
     If the ``watchdog`` finds the working thread stuck, ``renew`` gives up all fabrics, so that
     another worker takes over while this one hangs in an adapter.
@@ -57,8 +65,7 @@ class FabricLeases:
         *,
         owner: str,
         seconds: float,
-        reconcile_interval: float,
-        drift_interval: float,
+        intervals: Intervals,
         clock: Callable[[], float],
         watchdog: Watchdog,
     ) -> None:
@@ -67,12 +74,11 @@ class FabricLeases:
         self._make_converger = make_converger
         self._owner = owner
         self._seconds = seconds
-        self._reconcile_interval = reconcile_interval
-        self._drift_interval = drift_interval
+        self._intervals = intervals
         self._clock = clock
         self.watchdog = watchdog
         self._held: dict[str, HeldFabric] = {}
-        self._workers = 0
+        self._workers = self._fabrics = 0
         self._reloaded = False
 
     @property
@@ -80,10 +86,9 @@ class FabricLeases:
         """Ids of the fabrics held, as far as this worker knows."""
         return sorted(self._held)
 
-    def reload(self, *, reconcile_interval: float, drift_interval: float) -> None:
+    def reload(self, intervals: Intervals) -> None:
         """Use other intervals, and from the next round on fresh convergers."""
-        self._reconcile_interval = reconcile_interval
-        self._drift_interval = drift_interval
+        self._intervals = intervals
         self._reloaded = True
 
     def run_once(self) -> int:
@@ -104,12 +109,12 @@ class FabricLeases:
         A ``busy`` worker, which has steps to take, puts this off by one more interval.
         """
         findings: list[str] = []
-        grace = self._reconcile_interval if busy else 0.0
+        grace = self._intervals.reconcile if busy else 0.0
 
         def reconcile(held: HeldFabric) -> int:
             if self._clock() >= held.reconcile_at + grace and self._prepared(held):
                 findings.extend(held.converger.reconcile())
-                held.reconcile_at = self._clock() + self._reconcile_interval
+                held.reconcile_at = self._clock() + self._intervals.reconcile
                 held.check_drift_at = self._after(held)
             return 0
 
@@ -140,7 +145,7 @@ class FabricLeases:
         ended, begun = self._clock(), held.comparing_since
         held.comparing_since = None
         cost = ended - begun if begun is not None else 0.0
-        return ended + max(self._drift_interval, 9 * cost)
+        return ended + max(self._intervals.drift, 9 * cost)
 
     def renew(self) -> None:
         """Renew all leases, unless the working thread is stuck; tell what it waits for.
@@ -150,7 +155,7 @@ class FabricLeases:
         if self.watchdog.stuck():
             self._give_up()
             return
-        self._workers = self._leases.enrol(self._owner, self._seconds)
+        self._count()
         for held in list(self._held.values()):
             try:
                 self._leases.renew(held.lease, self._seconds, self.watchdog.waits_for())
@@ -190,13 +195,18 @@ class FabricLeases:
         self._held = {fabric: held for fabric, held in self._held.items() if not held.lost}
         self.watchdog.recover()
         if free or not self._workers:
-            self._workers = self._leases.enrol(self._owner, self._seconds)
-        share = -(-len(self._store.fabrics.ids()) // self._workers)
+            self._count()
+        share = -(-self._fabrics // self._workers)
         for fabric in self.fabrics[share:]:
             self._give_back(fabric)
         for fabric in free:
             if fabric not in self._held and len(self._held) < share:
                 self._take(fabric)
+
+    def _count(self) -> None:
+        """Count the live workers, this one among them, and the fabrics that they share."""
+        self._fabrics = len(self._store.fabrics.ids())
+        self._workers = self._leases.enrol(self._owner, self._seconds)
 
     def _take(self, fabric: str) -> None:
         lease = self._leases.take(fabric, self._owner, self._seconds)
@@ -212,7 +222,7 @@ class FabricLeases:
 
         converger = self._make_converger(self._store.under(lease), lease.fabric, before_effect)
         now = self._clock()
-        return HeldFabric(lease, converger, now, now + self._drift_interval)
+        return HeldFabric(lease, converger, now, now + self._intervals.drift)
 
     def _give_back(self, fabric: str) -> None:
         LOG.info("fabric %s: given back by %s", fabric, self._owner)

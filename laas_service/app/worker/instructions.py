@@ -10,6 +10,7 @@ result. An error of an instruction is raised in the decision, at its ``yield``. 
 import logging
 from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 from laas_service.app.lifecycle import State
@@ -29,14 +30,33 @@ T = TypeVar("T")
 # -- questions: they change nothing anywhere ------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AskTime:
+class Ask(Enum):
+    """A question without arguments."""
+
+    TIME = auto()
     """The time now."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskSeconds:
+    SECONDS = auto()
     """Seconds of a clock that only runs forward."""
+    OTHER_HOSTS = auto()
+    """The names of the hosts of all other fabrics."""
+    LEDGER = auto()
+    """The ledger of the fabric."""
+    APPLIED = auto()
+    """What the switches run (``Applied``), read once a round and after each publication."""
+    HOST_MEMORY = auto()
+    """What is remembered of the compute hosts (``HostMemory``)."""
+    ROUTES = auto()
+    """What became of the newest routes (``RoutesSeen``)."""
+    READING = auto()
+    """The last reading of the ports of the fabric; None if there is none."""
+    COUNTERS = auto()
+    """Port counters that were read since the last question."""
+    EXCESSES = auto()
+    """What the counters of switches with errors show (``Findings``)."""
+    HANDED_OVER = auto()
+    """All handovers, by allocation id."""
+    AGGREGATES = auto()
+    """``Observed``: all aggregates at one moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +71,6 @@ class AskAllocations:
     """Every allocation of the fabric in one of these states, without history."""
 
     states: Collection[State]
-
-
-@dataclass(frozen=True, slots=True)
-class AskOtherHosts:
-    """The names of the hosts of all other fabrics."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskLedger:
-    """The ledger of the fabric."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskApplied:
-    """What the switches run (``Applied``), read once a round and after each publication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,45 +91,10 @@ class AskSpent:
 
 
 @dataclass(frozen=True, slots=True)
-class AskHostMemory:
-    """What is remembered of the compute hosts (``HostMemory``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskRoutes:
-    """What became of the newest routes (``RoutesSeen``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskReading:
-    """The last reading of the ports of the fabric; None if there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskCounters:
-    """Port counters that were read since the last question."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskExcesses:
-    """What the counters of switches with errors show (``Findings``)."""
-
-
-@dataclass(frozen=True, slots=True)
 class AskMarks:
     """Whether the manager's last reading shows other marks than ``wanted``."""
 
     wanted: frozenset[PortRef]
-
-
-@dataclass(frozen=True, slots=True)
-class AskHandedOver:
-    """All handovers, by allocation id."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskAggregates:
-    """``Observed``: all aggregates at one moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,29 +127,18 @@ class AskSlotHolders:
 
 @dataclass(frozen=True, slots=True)
 class AskRunning:
-    """The servers that run on the hosts that ``moves`` empties, as ``MoveProgress.stuck``."""
+    """The servers that run on the hosts that ``moves`` empties, as ``ComputeReader.running``."""
 
     moves: ServerMoves
 
 
 Question = (
-    AskTime
-    | AskSeconds
+    Ask
     | AskAllocation
     | AskAllocations
-    | AskOtherHosts
-    | AskLedger
-    | AskApplied
     | AskPublished
     | AskSpent
-    | AskHostMemory
-    | AskRoutes
-    | AskReading
-    | AskCounters
-    | AskExcesses
     | AskMarks
-    | AskHandedOver
-    | AskAggregates
     | AskHosts
     | AskNearest
     | AskOccupants

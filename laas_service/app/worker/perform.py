@@ -162,39 +162,39 @@ class Performer:
     def _ask(self, question: do.Question) -> Any:
         store, compute, fabric = self._store, self._compute, self._fabric
         match question:
-            case do.AskTime():
+            case do.Ask.TIME:
                 return self._hooks.now()
-            case do.AskSeconds():
+            case do.Ask.SECONDS:
                 return self._hooks.clock()
             case do.AskAllocation(id):
                 return self._allocation(id)
             case do.AskAllocations(states):
                 return list(every_allocation(store.allocations, fabric=fabric, states=states))
-            case do.AskOtherHosts():
+            case do.Ask.OTHER_HOSTS:
                 return self._other_hosts()
-            case do.AskLedger():
+            case do.Ask.LEDGER:
                 return store.fabrics.ledger(fabric)[0]
-            case do.AskApplied():
+            case do.Ask.APPLIED:
                 return self._routes.applied()
             case do.AskPublished(generation):
                 return self._routes.can_be_confirmed(generation)
             case do.AskSpent(generation):
                 return self._routes.spent(generation)
-            case do.AskHostMemory():
+            case do.Ask.HOST_MEMORY:
                 return self._host_memory()
-            case do.AskRoutes():
+            case do.Ask.ROUTES:
                 return self._routes_seen()
-            case do.AskReading():
+            case do.Ask.READING:
                 return self._subnet_manager.reading(fabric)
-            case do.AskCounters():
+            case do.Ask.COUNTERS:
                 return self._subnet_manager.counters(fabric)
-            case do.AskExcesses():
+            case do.Ask.EXCESSES:
                 return store.port_counters.findings(fabric, errors_only=True)
             case do.AskMarks(wanted):
                 return self._marks is not None and self._marks.marks_differ(fabric, wanted)
-            case do.AskHandedOver():
+            case do.Ask.HANDED_OVER:
                 return compute.handed_over()
-            case do.AskAggregates():
+            case do.Ask.AGGREGATES:
                 return compute.observed()
             case do.AskHosts(hosts):
                 return compute.look(hosts)
@@ -205,7 +205,7 @@ class Performer:
             case do.AskSlotHolders(handover):
                 return compute.slot_holders(handover)
             case do.AskRunning(moves):
-                return compute.move_servers(moves)
+                return compute.running(moves)
             case _:
                 assert_never(question)
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from random import Random
 
+from laas_service.app.handovers import is_in_compute
 from laas_service.app.records import AllocationRecord, FabricRecord, Observation
 from laas_service.domain.compute_hosts import HostRules
 from laas_service.domain.faults.counters import CounterRules
@@ -121,6 +122,10 @@ class Round:
     due: tuple[AllocationRecord, ...] = ()
     """Allocations with a step due, in order of creation."""
     rules: WorkerRules = USUAL
+
+    def hands_over(self, record: AllocationRecord) -> bool:
+        """Whether hosts of an allocation are in compute, whole ones or slots."""
+        return is_in_compute(record, claims_slots=self.outside.claims_slots)
 
     @property
     def frozen(self) -> bool:

@@ -84,7 +84,7 @@ class Deployment:
         return UseCases(
             self.store,
             self.compute,
-            {"local": self.subnet_manager},
+            {"local": lambda fabric: self.subnet_manager.applied(fabric)},
             ServicePolicy(**rules),
             Runtime(
                 clock=self.clock,

@@ -109,7 +109,7 @@ class Site:
         return (
             not self.announced()
             and not self.moving()
-            and self.store.queue_rooms.get("main") is None
+            and self.store.admissions.room("main") is None
         )
 
     def needs_moves(self, size):

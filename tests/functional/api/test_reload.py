@@ -188,7 +188,7 @@ def test_every_part_takes_over_its_options(parts, tmp_path):
     after = leases._held["main"].converger
     assert after is not before
     assert (after._rules.pace.last, after._rules.repair) == (7, False)
-    assert leases._reconcile_interval == 99
+    assert leases._intervals.reconcile == 99
 
 
 def test_the_api_counts_requests_by_the_new_rate(parts, tmp_path):

@@ -127,7 +127,7 @@ def lived_in(store):
     SqlLeases(store._engine).enrol("worker-1", 60)
     store.allocations.postpone("boxed", NOW, "Nova does not answer")
     move = RoomMove("moving", elsewhere("moving"), 1, 1.0, NOW)
-    store.queue_rooms.record(
+    store.admissions.record_room(
         QueueRoom(
             fabric="f",
             state=RoomState.FAILED,

@@ -206,7 +206,7 @@ def test_servers_stop_before_they_move_and_start_afterwards(path, tmp_path):
     executable(tmp_path / "openstack", f"#!/bin/sh\n{CITY}")
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     stages = {stage: replace(MOVES, stage=stage) for stage in MoveStage}
-    assert DirectoryCompute(path).move_servers(stages[MoveStage.CHECK]) == MoveProgress()
+    assert DirectoryCompute(path).running(MOVES) == MoveProgress()
     done: list[MoveStage] = []
     for stage in (MoveStage.STOP, MoveStage.MOVE, MoveStage.START):
         DirectoryCompute(path).hand_over(BLUE if stage is MoveStage.STOP else SMALLER)
@@ -229,9 +229,8 @@ def test_a_release_unlocks_what_stopped_for_a_move(path, tmp_path):
     (tmp_path / "log.servers").write_text("s1\n")
     executable(tmp_path / "openstack", f"#!/bin/sh\n{CITY}")
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
-    stop, halt, unlock = (
-        replace(MOVES, stage=stage) for stage in (MoveStage.STOP, MoveStage.HALT, MoveStage.UNLOCK)
-    )
+    stop, unlock = (replace(MOVES, stage=stage) for stage in (MoveStage.STOP, MoveStage.UNLOCK))
+    halt = replace(stop, locks=False)
     compute = DirectoryCompute(path)
     assert compute.move_servers(unlock) == MoveProgress()
     assert texts(path) == {}

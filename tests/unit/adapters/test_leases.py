@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db.clock import FRESH, DatabaseClock, database_clock
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.db.types import Moment
 from laas_service.app.lifecycle import State
 from laas_service.app.records import HostState, Lease, LinkState
 from laas_service.domain.errors import LeaseLost
@@ -28,8 +29,8 @@ class Clock:
     def __init__(self) -> None:
         self.time = EPOCH
 
-    def __call__(self, session: Session) -> datetime:
-        return self.time
+    def __call__(self) -> sa.ColumnElement[datetime]:
+        return sa.literal(self.time, Moment())
 
     def pass_by(self, seconds: float) -> None:
         self.time += timedelta(seconds=seconds)
@@ -281,7 +282,7 @@ def test_a_lease_does_not_outlast_a_clock_that_is_set_back(managed, clock):
 def test_the_clock_of_this_machine_does_not_matter(managed, clock):
     """Only the monotonic clock does, for ``FRESH`` seconds after a reading."""
     seconds = [5.0]
-    read = DatabaseClock(managed._engine, read=clock, monotonic=lambda: seconds[0])
+    read = DatabaseClock(managed._engine, read=lambda _: clock.time, monotonic=lambda: seconds[0])
     assert read() == EPOCH
     seconds[0] += FRESH / 2
     clock.pass_by(-86_400)

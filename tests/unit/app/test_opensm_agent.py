@@ -28,17 +28,16 @@ class Desk:
     def of(self, name):
         desk = self
 
-        class Service:
-            def report(self, seen):
-                if desk.away:
-                    raise Unavailable("no answer")
-                desk.reports.append((name, seen))
-                desk.now += desk.took
-                if desk.active is None:
-                    desk.active = name
-                return Orders(desk.active == name, desk.active, desk.wanted, LEASE)
+        def report(seen):
+            if desk.away:
+                raise Unavailable("no answer")
+            desk.reports.append((name, seen))
+            desk.now += desk.took
+            if desk.active is None:
+                desk.active = name
+            return Orders(desk.active == name, desk.active, desk.wanted, LEASE)
 
-        return Service()
+        return report
 
 
 class Machine:
@@ -54,7 +53,7 @@ class Machine:
         self.told, self.received = [], []
         self.confirms = True
 
-    def fetch_set(self, source):
+    def fetch_set(self):
         self.received.append(self.desk.wanted)
         self.refused = self.desk.wanted in self.refuses
         if not self.refused:
@@ -87,7 +86,9 @@ def desk():
 
 def agent(desk, name="a"):
     machine = Machine(desk)
-    made = OpenSmAgent(desk.of(name), machine, interval=2.0, clock=lambda: desk.now)
+    made = OpenSmAgent(
+        desk.of(name), lambda: machine.fetch_set(), machine, interval=2.0, clock=lambda: desk.now
+    )
     setattr(made, "machine", machine)  # noqa: B010
     return made
 
@@ -190,9 +191,9 @@ def test_the_lease_may_run_out_while_the_set_is_fetched(desk):
     one = agent(desk)
     receive = one.machine.fetch_set
 
-    def slowly(source):
+    def slowly():
         desk.now += LEASE
-        receive(source)
+        receive()
 
     one.machine.fetch_set = slowly
     one.round()

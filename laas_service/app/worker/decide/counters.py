@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from laas_service.app.worker.instructions import (
     AccountCounters,
-    AskCounters,
-    AskExcesses,
+    Ask,
     Log,
     RecordCounters,
     Steps,
@@ -38,12 +37,14 @@ def account(round: Round, cabling: Cabling, told: Mapping[Link, str]) -> Steps[M
     rules = round.rules
     if rules.counters is CounterMode.OFF:
         return {}
-    if readings := (yield AskCounters()):
+    if readings := (yield Ask.COUNTERS):
         yield RecordCounters(readings)
+    elif not round.observation.counted:
+        return {}
     for _ in range(BATCHES):
         if not (yield AccountCounters(_Account(cabling, rules.counter_rules))):
             break
-    found = yield AskExcesses()
+    found = yield Ask.EXCESSES
     links = excessive((error for findings in found for error in findings.errors), cabling)
     for link in links.keys() - told.keys():
         yield Log(f"fabric {round.fabric.id}: {link_name(link)} has errors: {links[link]}")

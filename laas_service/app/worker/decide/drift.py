@@ -14,20 +14,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from laas_service.app import lifecycle
-from laas_service.app.handovers import handover_of, is_in_compute
+from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import HANDED_OVER, LIVE, State
 from laas_service.app.ports.compute import Handover, HostShare, Observed, Share
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.app.wording import reasons
 from laas_service.app.worker.instructions import (
     ActFor,
-    AskAggregates,
+    Ask,
     AskAllocation,
     AskAllocations,
-    AskHandedOver,
-    AskOtherHosts,
-    AskRoutes,
-    AskTime,
     Fence,
     HandOver,
     Log,
@@ -274,7 +270,7 @@ class _Comparison:
     def compare_handovers(self) -> Steps[None]:
         """All handovers, as the record has them and as compute has them."""
         try:
-            observed: Mapping[str, Handover] = yield AskHandedOver()
+            observed: Mapping[str, Handover] = yield Ask.HANDED_OVER
         except LaasError as error:
             yield from self._log(str(error))
             return
@@ -289,7 +285,7 @@ class _Comparison:
         """The drift check."""
         yield from self._check_routes(at_once=False)
         try:
-            observed: Observed = yield AskAggregates()
+            observed: Observed = yield Ask.AGGREGATES
         except LaasError as error:
             yield from self._log(str(error))
             return
@@ -331,7 +327,7 @@ class _Comparison:
         active = set()
         for record in (yield AskAllocations(HANDED_OVER)):
             active.add(record.id)
-            if lifecycle.hands_over(record) or not is_in_compute(record, self._round.outside):
+            if lifecycle.hands_over(record) or not self._round.hands_over(record):
                 continue
             handover = observed.handed_over.get(record.id)
             if (yield from self._needs_attention(record, handover)):
@@ -356,7 +352,7 @@ class _Comparison:
             return detail is not None and record.error == detail
         if self._is_new(difference):
             return True
-        now = yield AskTime()
+        now = yield Ask.TIME
         return self._repair and (record.next_try is None or record.next_try <= now)
 
     # -- one thing ----------------------------------------------------------------------
@@ -368,7 +364,7 @@ class _Comparison:
         if ``at_once``.
         """
         try:
-            seen: RoutesSeen = yield AskRoutes()
+            seen: RoutesSeen = yield Ask.ROUTES
             certain = at_once or kind_of_loss(seen.applied).facts.certain
             suspected, self._suspected = certain or self._suspected, False
             if seen.applied.generation == self._fabric.routes_generation:
@@ -394,7 +390,7 @@ class _Comparison:
         record = yield AskAllocation(id)
         if record is None:
             raise NotFound("allocation", id)
-        is_known = is_in_compute(record, self._round.outside)
+        is_known = self._round.hands_over(record)
         if record.state not in HANDED_OVER or not is_known or lifecycle.hands_over(record):
             return
         yield ActFor(record.initiator)
@@ -423,7 +419,7 @@ class _Comparison:
         if record is not None:
             is_elsewhere = record.fabric != self._fabric.id
         else:
-            known: frozenset[str] = (yield AskOtherHosts()) if handover.hosts else frozenset()
+            known: frozenset[str] = (yield Ask.OTHER_HOSTS) if handover.hosts else frozenset()
             is_elsewhere = bool(handover.hosts) and known.issuperset(handover.hosts)
         return None if is_elsewhere else leftover_difference(record, handover, self._fabric.id)
 

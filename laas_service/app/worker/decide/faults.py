@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from laas_service.app.records import Observation
 from laas_service.app.worker.decide import counters
 from laas_service.app.worker.instructions import (
-    AskApplied,
+    Ask,
     AskMarks,
-    AskReading,
-    AskTime,
     JudgeReading,
     Log,
     MarkPorts,
@@ -65,7 +63,7 @@ def observe(round: Round, cabling: Cabling, excesses: Mapping[Link, str]) -> Ste
 def _observe(
     round: Round, rules: Rules, cabling: Cabling, excesses: Mapping[Link, str]
 ) -> Steps[Observed]:
-    reading: FabricReading | None = yield AskReading()
+    reading: FabricReading | None = yield Ask.READING
     excesses = yield from counters.account(round, cabling, excesses)
     if reading is None:
         return Observed(excesses)
@@ -74,8 +72,8 @@ def _observe(
     interpretation = replace(interpretation, erroneous={**interpretation.erroneous, **errors})
     known = round.observation.memory.switches.items()
     returning = frozenset(guid for guid, entry in known if entry.state is SwitchState.RETURNING)
-    as_published = compared((yield AskApplied()), returning) if returning else returning
-    seconds = (yield AskTime()).timestamp()
+    as_published = compared((yield Ask.APPLIED), returning) if returning else returning
+    seconds = (yield Ask.TIME).timestamp()
 
     def judgement(seen: Observation) -> Judgement:
         valid = replace(rules, mode=seen.mode or rules.mode)

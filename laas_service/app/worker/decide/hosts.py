@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from laas_service.app import lifecycle
-from laas_service.app.handovers import host_names, is_in_compute
+from laas_service.app.handovers import host_names
 from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
 from laas_service.app.ports.compute import ComputeHost, Observed, Occupant
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
@@ -21,11 +21,10 @@ from laas_service.app.wording import reasons
 from laas_service.app.worker.decide.drift import managed
 from laas_service.app.worker.instructions import (
     ActFor,
-    AskAggregates,
+    Ask,
     AskAllocations,
     AskHosts,
     AskNearest,
-    AskTime,
     Close,
     JudgeHosts,
     Log,
@@ -45,19 +44,19 @@ def observe(round: Round, memory: HostsMemory) -> Steps[HostsMemory]:
     """Look at the hosts if it is time; errors are logged."""
     if memory.next_look is not None and round.now < memory.next_look:
         return memory
-    begun: datetime = yield AskTime()
+    begun: datetime = yield Ask.TIME
     try:
         memory = yield from look(round, memory)
     except LaasError as error:
         yield Log(f"the hosts of fabric {round.fabric.id} are not observed: {error}")
-    ended: datetime = yield AskTime()
+    ended: datetime = yield Ask.TIME
     pause = max(timedelta(seconds=round.rules.looks.interval), ended - begun)
     return replace(memory, next_look=ended + pause)
 
 
 def look(round: Round, memory: HostsMemory) -> Steps[HostsMemory]:
     """Look at the hosts now. Raises: LaasError."""
-    begun, before = (yield AskTime()), (yield from _owners(round))
+    begun, before = (yield Ask.TIME), (yield from _owners(round))
     seen: Mapping[str, ComputeHost] | None = yield AskHosts(managed(round.fabric))
     if seen is None:
         return memory
@@ -69,7 +68,7 @@ def look(round: Round, memory: HostsMemory) -> Steps[HostsMemory]:
     }
     yield from _judge(round, after, seen)
     memory = replace(memory, looked=begun)
-    observed: Observed = yield AskAggregates()
+    observed: Observed = yield Ask.AGGREGATES
     found = strangers(after, settled, observed.pooled)
     return (yield from _check_servers(round, memory, found, observed.closed))
 
@@ -103,7 +102,7 @@ def _judge(
 ) -> Steps[None]:
     """Record what follows for the hosts from a look."""
     views = {host: _view(state, owners.get(host, ())) for host, state in seen.items()}
-    names, now = managed(round.fabric), (yield AskTime()).timestamp()
+    names, now = managed(round.fabric), (yield Ask.TIME).timestamp()
     left = [host for host, records in owners.items() if all(map(_is_leaving, records))]
     near = yield AskNearest(tuple(sorted(names - views.keys())))
 
@@ -123,7 +122,7 @@ def _owners(round: Round) -> Steps[dict[str, list[AllocationRecord]]]:
     owners: dict[str, list[AllocationRecord]] = {}
     records = yield AskAllocations(HOLDING)
     for record in records:
-        if is_in_compute(record, round.outside):
+        if round.hands_over(record):
             for host in host_names(round.fabric, record.held):
                 owners.setdefault(host, []).append(record)
     return owners

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from laas_service.app import lifecycle
-from laas_service.app.handovers import handover_of, host_names, is_in_compute, slots_by_name
+from laas_service.app.handovers import handover_of, host_names, slots_by_name
 from laas_service.app.lifecycle import Action, State
 from laas_service.app.ports.compute import (
     NOTHING_MOVED,
@@ -41,15 +41,11 @@ from laas_service.app.wording import reasons, waits
 from laas_service.app.worker.decide import hosts, limits
 from laas_service.app.worker.instructions import (
     ActFor,
-    AskApplied,
-    AskHostMemory,
-    AskLedger,
+    Ask,
     AskOccupants,
     AskPublished,
     AskRunning,
-    AskSeconds,
     AskSpent,
-    AskTime,
     BeginMove,
     Fence,
     Free,
@@ -182,11 +178,11 @@ class _Life:
         """The next safe action."""
         confirmed = False
         if lifecycle.awaits_routes(record) and (yield AskPublished(record.generation)):
-            applied = yield AskApplied()
+            applied = yield Ask.APPLIED
             confirmed = lifecycle.confirmed(record, applied.generation)
             confirmed = confirmed and not (yield from self._silent_switches(record, applied))
         repairs = self._rules.repair_links and not self._round.frozen
-        now = None if self._round.frozen else (yield AskTime())
+        now = None if self._round.frozen else (yield Ask.TIME)
         return lifecycle.next_action(record, confirmed, repair_links=repairs, now=now)
 
     def _silent_switches(self, record: AllocationRecord, applied: Applied) -> Steps[list[str]]:
@@ -198,7 +194,7 @@ class _Life:
         changing = lifecycle.awaited_change(record)
         if not applied.unconfirmed or changing is None:
             return []
-        ledger = yield AskLedger()
+        ledger = yield Ask.LEDGER
         harmless = set(ledger.failed_links)
         if lifecycle.frees(record):
             harmless |= ledger.drained_links
@@ -210,7 +206,7 @@ class _Life:
 
     def awaited(self, record: AllocationRecord) -> Steps[str]:
         """What an allocation waits for whose routes are not confirmed."""
-        applied: Applied = yield AskApplied()
+        applied: Applied = yield Ask.APPLIED
         if silent := (yield from self._silent_switches(record, applied)):
             text = f"waiting for {listed(silent)}, which may forward by old tables"
             return f"{text}; 'laas switch fail' takes the links out of use"
@@ -239,7 +235,7 @@ class _Life:
         """Withheld hosts of those that are not handed over yet, with reasons; or empty."""
         if lifecycle.awaited_hosts(record) is None:
             return ""
-        memory: HostMemory = yield AskHostMemory()
+        memory: HostMemory = yield Ask.HOST_MEMORY
         return hosts.unusable(self._fabric, memory.withheld(), record)
 
     def _look_after(self, moment: datetime) -> Steps[None]:
@@ -247,11 +243,11 @@ class _Life:
         self.memory = replace(self.memory, hosts=looked)
 
     def _hand_over(self, record: AllocationRecord) -> Next:
-        begun = yield AskSeconds()
-        if self._is_in_compute(record):
+        begun = yield Ask.SECONDS
+        if self._round.hands_over(record):
             handover = handover_of(self._fabric, record)
             yield HandOver(handover, handover.hosts)
-        nova = (yield AskSeconds()) - begun
+        nova = (yield Ask.SECONDS) - begun
         by = yield from _confirmed_by()
         limited = yield from limits.limit(self._round, record)
         outside = self._round.outside
@@ -277,7 +273,7 @@ class _Life:
         ``nova`` are the seconds of the step that just ended.
         """
         spent = {**routes, Span.NOVA: nova}
-        since = ((yield AskTime()) - record.updated_at).total_seconds()
+        since = ((yield Ask.TIME) - record.updated_at).total_seconds()
         return {Span.WAIT: max(0.0, since - sum(spent.values())), **spent}
 
     def _give_up(self, record: AllocationRecord, unusable: str) -> Next:
@@ -300,28 +296,28 @@ class _Life:
         return (yield from _recorded(Requeue(record, reasons.requeued_reason(by), by)))
 
     def _take_back(self, record: AllocationRecord) -> Next:
-        begun = yield AskSeconds()
-        if self._is_in_compute(record):
+        begun = yield Ask.SECONDS
+        if self._round.hands_over(record):
             yield Fence(record.id)
             yield from self._unlock(record)
             yield TakeBack(handover_of(self._fabric, record))
-        nova = (yield AskSeconds()) - begun
+        nova = (yield Ask.SECONDS) - begun
         spent = yield from self._since(record, nova, {})
         return (yield from _recorded(HandBack(record, seconds=spent)))
 
     def _cut_off(self, record: AllocationRecord) -> Next:
-        if self._is_in_compute(record):
+        if self._round.hands_over(record):
             yield Fence(record.id)
         return (yield from _recorded(HandBack(record)))
 
     def _free(self, record: AllocationRecord) -> Next:
-        begun = yield AskSeconds()
-        if record.force and self._is_in_compute(record):
+        begun = yield Ask.SECONDS
+        if record.force and self._round.hands_over(record):
             yield from self._unlock(record)
             yield TakeBack(handover_of(self._fabric, record), force=True)
-        nova = (yield AskSeconds()) - begun
-        if self._is_in_compute(record):
-            emptied = (yield AskTime()) if record.force else record.updated_at
+        nova = (yield Ask.SECONDS) - begun
+        if self._round.hands_over(record):
+            emptied = (yield Ask.TIME) if record.force else record.updated_at
             yield from self._look_after(emptied)
         yield from limits.forget(self._round, record)
         by = yield from _confirmed_by()
@@ -362,14 +358,17 @@ class _Life:
 
         Raises: HostsBusy, until none runs there.
         """
-        consents = _server_moves(self._round, record) is not None
-        stage = MoveStage.STOP if consents else MoveStage.CHECK
-        progress = yield from self._at_stage(record, stage)
-        if not consents and progress != NOTHING_MOVED:
+        if _server_moves(self._round, record) is not None:
+            progress = yield from self._at_stage(record, MoveStage.STOP)
+        else:
             moves = _all_moves(self._round, record)
+            progress = yield from _running(moves)
             back = {new: old for old, new in moves.targets.items()}
-            if (yield from _running(replace(moves, targets=back))) != NOTHING_MOVED:
-                progress = yield from self._at_stage(record, MoveStage.HALT)
+            if (
+                progress != NOTHING_MOVED
+                and (yield from _running(replace(moves, targets=back))) != NOTHING_MOVED
+            ):
+                progress = yield from self._at_stage(record, MoveStage.STOP, locks=False)
         if progress.under_way or progress.stuck:
             raise HostsBusy(waits.not_stopped(progress.under_way, progress.stuck))
 
@@ -387,8 +386,7 @@ class _Life:
         ends = record.state is State.RELEASING
         consents = not ends and _server_moves(self._round, record) is not None
         try:
-            stage = MoveStage.STOP if consents else MoveStage.HALT
-            progress = yield from self._at_stage(record, stage)
+            progress = yield from self._at_stage(record, MoveStage.STOP, locks=consents)
             raise HostsBusy(waits.stopped_again(progress.under_way, progress.stuck))
         except HostsBusy as error:
             if ends:
@@ -478,12 +476,11 @@ class _Life:
         settled = yield Proceed(record, reason, by)
         return (yield from self._note_limits(settled, limited))
 
-    def _is_in_compute(self, record: AllocationRecord) -> bool:
-        return is_in_compute(record, self._round.outside)
-
-    def _at_stage(self, record: AllocationRecord, stage: MoveStage) -> Steps[MoveProgress]:
-        """Stop or start servers of a change, or see which run."""
-        moves = replace(_all_moves(self._round, record), stage=stage)
+    def _at_stage(
+        self, record: AllocationRecord, stage: MoveStage, *, locks: bool = True
+    ) -> Steps[MoveProgress]:
+        """Stop or start servers of a change."""
+        moves = replace(_all_moves(self._round, record), stage=stage, locks=locks)
         return (yield from self._move_servers(record, moves))
 
     def _move_servers(self, record: AllocationRecord, moves: ServerMoves) -> Steps[MoveProgress]:
@@ -497,14 +494,14 @@ class _Life:
             return progress
         except Forbidden as error:
             if moves.stage is MoveStage.STOP:
-                return (yield from self._at_stage(record, MoveStage.CHECK))
+                return (yield from _running(moves))
             is_busy = yield from _busy(self._round, record)
             return MoveProgress(stuck=(str(error),)) if is_busy else NOTHING_MOVED
 
     def _proceed(self, record: AllocationRecord, remark: str = "") -> Next:
         """End the present step; ``remark`` is added to what is told."""
         change = lifecycle.check_changing(record)
-        if change.next_phase is None and change.freed.size and self._is_in_compute(record):
+        if change.next_phase is None and change.freed.size and self._round.hands_over(record):
             yield from self._look_after(record.updated_at)
             yield from _check_left(self._round, record)
         by = yield from _confirmed_by()
@@ -546,7 +543,7 @@ def _all_moves(round: Round, record: AllocationRecord) -> ServerMoves:
 
 def _confirmed_by() -> Steps[ConfirmedBy]:
     """What confirms the routes that a step has waited for."""
-    applied: Applied = yield AskApplied()
+    applied: Applied = yield Ask.APPLIED
     return applied.by
 
 
@@ -577,7 +574,7 @@ def _check_left(
 def _turned_back(round: Round, record: AllocationRecord, error: HostsBusy) -> Next:
     """Turn an announced move back whose hosts are busy for too long. Raises: ``error``."""
     window = timedelta(seconds=round.rules.move_window)
-    begun, now = record.moves_at, (yield AskTime())
+    begun, now = record.moves_at, (yield Ask.TIME)
     if begun is None or now < begun + window:
         raise error
     return (yield from _recorded(TurnBack(record, reasons.window_over_reason(str(error)))))
@@ -592,7 +589,7 @@ def _recorded(instruction: Instruction) -> Next:
 def _running(moves: ServerMoves) -> Steps[MoveProgress]:
     """The servers that run on the hosts that ``moves`` empties."""
     try:
-        progress: MoveProgress = yield AskRunning(replace(moves, stage=MoveStage.CHECK))
+        progress: MoveProgress = yield AskRunning(moves)
         return progress
     except Forbidden as error:
         busy = yield AskOccupants(tuple(sorted(moves.targets)))

@@ -11,16 +11,16 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
-from laas_service.app.handovers import handover_of, is_in_compute
+from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import HANDED_OVER
 from laas_service.app.ports.limits import Limited
 from laas_service.app.records import AllocationRecord, Drift
 from laas_service.app.wording import reasons
 from laas_service.app.worker.instructions import (
+    Ask,
     AskAllocation,
     AskAllocations,
     AskSlotHolders,
-    AskTime,
     ForgetLimits,
     Limit,
     Log,
@@ -51,7 +51,7 @@ def keep(round: Round, memory: LimitsMemory) -> Steps[LimitsMemory]:
             yield Log(f"allocation {record.id} changed meanwhile", logging.INFO)
         except LaasError as error:
             yield Log(f"allocation {record.id}: what servers send is not limited: {error}")
-    ended = yield AskTime()
+    ended = yield Ask.TIME
     return LimitsMemory(ended + timedelta(seconds=round.rules.limits_interval), unlimited)
 
 
@@ -83,7 +83,7 @@ def limit(round: Round, record: AllocationRecord) -> Steps[Limited | None]:
     if round.outside.limited_by is None or demand is None or not _is_limited(demand):
         return None
     servers = frozenset[str]()
-    if is_in_compute(record, round.outside):
+    if round.hands_over(record):
         holders = yield AskSlotHolders(handover_of(round.fabric, record))
         servers = frozenset(holder.consumer for holder in holders)
     found: Limited = yield Limit(record.id, record.project_id, demand.each[0][0], servers)

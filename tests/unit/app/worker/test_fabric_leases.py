@@ -6,14 +6,16 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from sqlalchemy import literal
 
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.db.types import Moment
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
+from laas_service.app.worker.fabric_leases import FabricLeases, Intervals, Renewal
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.domain.allocation import Allocation, GroupShare
 from laas_service.domain.errors import Unavailable
@@ -64,12 +66,11 @@ class Site:
 
         return FabricLeases(
             mine,
-            SqlLeases(self.store._engine, clock=lambda session: self.time),
+            SqlLeases(self.store._engine, clock=lambda: literal(self.time, Moment())),
             make_converger,
             owner=name,
             seconds=LEASE,
-            reconcile_interval=300,
-            drift_interval=10,
+            intervals=Intervals(reconcile=300, drift=10),
             clock=lambda: self.time.timestamp(),
             watchdog=Watchdog(lambda: self.time.timestamp(), patience),
         )

@@ -11,7 +11,7 @@ import pytest
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
-from laas_service.app.worker.fabric_leases import FabricLeases, Renewal
+from laas_service.app.worker.fabric_leases import FabricLeases, Intervals, Renewal
 from laas_service.app.worker.watchdog import Watchdog
 from laas_service.app.worker.worker import Worker
 from laas_service.domain.errors import LeaseLost
@@ -179,8 +179,7 @@ class Real:
             make_converger,
             owner=name,
             seconds=LONG,
-            reconcile_interval=LONG,
-            drift_interval=LONG,
+            intervals=Intervals(LONG, LONG),
             clock=lambda: 0.0,
             watchdog=Watchdog(time.monotonic, patience),
         )
