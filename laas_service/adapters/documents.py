@@ -31,11 +31,11 @@ from laas_service.domain.allocation import (
     Allocation,
     ColumnShare,
     GroupShare,
+    HeldSlots,
     Promise,
     Shape,
     Sharing,
     SlotDemand,
-    Slots,
 )
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
@@ -405,7 +405,7 @@ def _demand(read: _Demand) -> SlotDemand:
     return SlotDemand(read.slots, bandwidth, deviation)
 
 
-def _slots_document(slots: Slots) -> dict[str, Any]:
+def _slots_document(slots: HeldSlots) -> dict[str, Any]:
     document: dict[str, Any] = {
         "demand": demand_document(slots.demand),
         "units": [[host, list(units)] for host, units in slots.units],
@@ -417,8 +417,8 @@ def _slots_document(slots: Slots) -> dict[str, Any]:
     return document
 
 
-def _slots(read: _Slots) -> Slots:
-    return Slots(
+def _slots(read: _Slots) -> HeldSlots:
+    return HeldSlots(
         _demand(read.demand),
         tuple((host, tuple(units)) for host, units in read.units),
         tuple(map(Promise._make, read.promised)),

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import insert_rows
 from laas_service.adapters.db.transactions import batches
-from laas_service.domain.allocation import Allocation, Slots
+from laas_service.domain.allocation import Allocation, HeldSlots
 
 GRAIN = 1 << 20
 """Steps of 1 Gb/s, as in ``Promise``."""
@@ -51,7 +51,7 @@ def take(session: Session, fabric_id: str, part: Allocation, claimed: Allocation
 
 
 def exchange(
-    session: Session, fabric_id: str, part: Allocation, held: Slots, claimed: Allocation
+    session: Session, fabric_id: str, part: Allocation, held: HeldSlots, claimed: Allocation
 ) -> None:
     """Record other slots and promises of an allocation in place of those that are ``held``."""
     assert claimed.slots is not None

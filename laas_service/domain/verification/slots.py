@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from statistics import NormalDist
 
-from laas_service.domain.allocation import Allocation, Promise, Slots
+from laas_service.domain.allocation import Allocation, HeldSlots, Promise
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology, link_name
 from laas_service.domain.verification.wires import Wires
@@ -24,7 +24,7 @@ STEPS = 2**20
 """Steps of 1 Gb/s in a ``Promise``."""
 
 NORMAL = NormalDist()
-NO_PLACES: Mapping[str, Sequence[Slots]] = {}
+NO_PLACES: Mapping[str, Sequence[HeldSlots]] = {}
 
 
 def slot_violations(
@@ -33,7 +33,7 @@ def slot_violations(
     allocations: Iterable[Allocation],
     sharers: Iterable[Allocation],
     tables: Mapping[int, Mapping[int, int]] | None = None,
-    places: Mapping[str, Sequence[Slots]] = NO_PLACES,
+    places: Mapping[str, Sequence[HeldSlots]] = NO_PLACES,
 ) -> list[str]:
     """All violations by allocations that have slots.
 
@@ -63,7 +63,7 @@ def _of_hosts(
     topology: Topology,
     part: Allocation,
     sharers: Iterable[Allocation],
-    places: Mapping[str, Sequence[Slots]],
+    places: Mapping[str, Sequence[HeldSlots]],
 ) -> Iterator[str]:
     assert part.sharing is not None
     hosts, used = set(part.hosts(topology)), Counter[int]()
@@ -99,7 +99,7 @@ def _of_links(topology: Topology, part: Allocation, sharers: Iterable[Allocation
 
 
 def _of_tables(
-    topology: Topology, wires: Wires, sharer: Allocation, places: Mapping[str, Sequence[Slots]]
+    topology: Topology, wires: Wires, sharer: Allocation, places: Mapping[str, Sequence[HeldSlots]]
 ) -> Iterator[str]:
     assert sharer.slots is not None
     promised = {promise.link: promise for promise in sharer.slots.promised}
@@ -127,7 +127,7 @@ def _of_tables(
                 yield f"slots: {sharer.id} can put {short} on {_named(topology, link)}"
 
 
-def _short(place: Slots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
+def _short(place: HeldSlots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
     """What the demands of a place need on a link with these pairs, if it is more than given."""
     if not place.demand.alike:
         return _short_of_each(place, pairs, given)
@@ -150,7 +150,7 @@ def _positive(mean: float, deviation: float) -> float:
     return mean * NORMAL.cdf(mean / deviation) + deviation * NORMAL.pdf(mean / deviation)
 
 
-def _short_of_each(place: Slots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
+def _short_of_each(place: HeldSlots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
     """As ``_short``, where demands differ: empty if what is given is enough for any cover.
 
     A cover has the sender or the receiver of each pair. Of the senders outside it, it has all
