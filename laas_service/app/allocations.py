@@ -70,6 +70,7 @@ from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent
 from laas_service.domain.policies.base import BudgetedPolicy
 from laas_service.domain.routing.contention import contention
+from laas_service.domain.tenancy import SharedHosts, Slots
 from laas_service.domain.topology import Topology
 from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.domain.wording import listed
@@ -173,7 +174,7 @@ class Allocations:
         if isinstance(answer, NoFit):
             effort = RequestBudget(min(BRIEF, budget.left))
             return self._explained(caller, request, answer, budget, effort, server_limit)
-        if answer.sharing is not None and answer.state is not State.QUEUED:
+        if isinstance(answer.kind, SharedHosts) and answer.state is not State.QUEUED:
             fabric, id = answer.fabric, answer.id
             self._slots.prepare(lambda: self._store.fabrics.ledger(fabric)[0].ledger(id))
         self._wake()
@@ -445,7 +446,7 @@ class Allocations:
             InvalidInput: less than 1 slot, or a bandwidth that is not above 0.
         """
         record = self._expected(caller, id, versions)
-        if record.slots is not None and asked.demand(record.slots) == record.slots:
+        if isinstance(kind := record.kind, Slots) and asked.demand(kind.demand) == kind.demand:
             return record
         wanted = self._slot_change(record, asked)
         limits = self._quotas.limits
@@ -470,8 +471,7 @@ class Allocations:
         """
         record = self._expected(caller, id, versions)
         placed, wanted = lifecycle.check_slots_changeable(record), self._slot_change(record, asked)
-        assert record.slots is not None
-        if (more := wanted.demand.slots - record.slots.slots) > 0:
+        if (more := wanted.demand.slots - record.demand.slots) > 0:
             self._quotas.check_slots(record.project_id, more)
         view, _ = self._store.fabrics.ledger(record.fabric)
         answer = wanted.chosen(view.copy(), record, placed)
@@ -483,8 +483,7 @@ class Allocations:
     def _slot_change(self, record: AllocationRecord, asked: SlotsRequest) -> SlotChange:
         """Raises: Conflict, InvalidInput."""
         lifecycle.check_slots_changeable(record)
-        assert record.slots is not None
-        demand = asked.demand(record.slots)
+        demand = asked.demand(record.demand)
         check_demand(demand)
         names = self._store.fabrics.get(record.fabric).inventory.host_names
         budget = RequestBudget(self._search_budget)
@@ -724,24 +723,25 @@ class Allocations:
 
     def _completed(self, caller: Caller, asked: AllocationRequest) -> AllocationRequest:
         """The request, checked, with an id, the defaults and numbers instead of names."""
-        policy = self._lookup.policy(asked.policy) if asked.slots is None else self._slots
-        if self._unshared and (asked.slots is not None or asked.sharing is not None):
+        kind = asked.kind
+        policy = self._lookup.policy(asked.policy) if kind.whole_hosts else self._slots
+        if self._unshared and isinstance(kind, SharedHosts | Slots):
             raise NotSupported(f"hosts are not shared here: {self._unshared}")
-        if asked.slots is not None:
-            check_demand(asked.slots)
+        if isinstance(kind, Slots):
+            check_demand(kind.demand)
         elif asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
         if asked.duration is not None and not 0 < asked.duration <= LONGEST:
             raise InvalidInput("duration", asked.duration, f"give 1 to {LONGEST} seconds")
         parent = asked.parent
-        if asked.slots is not None:
+        if not kind.whole_hosts:
             part = self._lookup.part(caller, asked)
             fabric, parent = part.fabric, part.id
         elif asked.parent is not None:
             fabric = self._lookup.container(caller, asked.parent, asked.fabric).fabric
         else:
             fabric = self._lookup.fabric(asked.fabric)
-        if asked.sharing is not None and self._store.fabrics.get(fabric).topology.rails > 1:
+        if isinstance(kind, SharedHosts) and self._store.fabrics.get(fabric).topology.rails > 1:
             raise InvalidInput("sharing", "...", f"hosts of {fabric} have more than one rail")
         project = self._lookup.project(caller, asked.project_id)
         return replace(
@@ -756,7 +756,7 @@ class Allocations:
             avoid=(),
             by=caller.initiator,
             limits=self._quotas.limits,
-            alone=self._quotas.one_per_project and not asked.encloses,
+            alone=self._quotas.one_per_project and not kind.encloses,
             as_asked=asked,
         )
 
@@ -776,10 +776,10 @@ class Allocations:
 
         ``effort`` is for how to make room.
         """
-        if request.slots is not None:
+        if isinstance(kind := request.kind, Slots):
             ledger, _ = self._store.fabrics.ledger(request.fabric)
             empty = ledger.ledger(request.parent).unowned()
-            possible = self._slots.fits(empty, request.slots, budget)
+            possible = self._slots.fits(empty, kind.demand, budget)
             cut_off = refusal.cut_off or budget.cut
             answer = replace(refusal, fits_when_empty=possible, cut_off=cut_off)
             return self._naming_withheld(answer, caller, request)
@@ -844,7 +844,7 @@ class Allocations:
         if record.held is None:
             return
         fabric = self._store.fabrics.get(record.fabric)
-        if record.slots is not None:
+        if not record.kind.whole_hosts:
             found = self._compute.slot_holders(handover_of(fabric, record))
         else:
             found = self._compute.occupants(host_names(fabric, record.held))

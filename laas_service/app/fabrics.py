@@ -43,6 +43,7 @@ from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.shared_plane import SharedPlane
+from laas_service.domain.tenancy import Slots
 from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Applied
 
@@ -383,11 +384,11 @@ class Fabrics:
                 of what the constraints say, or as ``Lookup.part`` and ``slot_fit``.
         """
         budget = RequestBudget(self._search_budget)
-        if asked.slots is not None:
-            check_demand(asked.slots)
+        if isinstance(kind := asked.kind, Slots):
+            check_demand(kind.demand)
             part = self._lookup.part(caller, replace(asked, fabric=fabric_id))
             ledger = self._store.fabrics.ledger(part.fabric)[0].ledger(part.id)
-            return slot_fit(self._slots, ledger, asked.slots, budget, risks)
+            return slot_fit(self._slots, ledger, kind.demand, budget, risks)
         policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
         if asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")

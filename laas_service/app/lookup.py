@@ -13,6 +13,7 @@ from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.tenancy import SharedHosts
 
 
 class Lookup:
@@ -127,15 +128,15 @@ class Lookup:
             record = self._store.allocations.enclosing(asked.parent)
             if not self._may_share(caller, record):
                 raise NotFound("allocation", asked.parent)
-        id, sharing = record.id, record.sharing
-        if sharing is None:
+        id, kind = record.id, record.kind
+        if not isinstance(kind, SharedHosts):
             raise InvalidInput("parent", id, "name an allocation made with sharing")
         if asked.fabric and asked.fabric != record.fabric:
             raise InvalidInput("fabric", asked.fabric, f"the shared hosts are on {record.fabric}")
         if record.state not in ENTERABLE:
             raise InvalidInput("parent", id, f"it is {record.state.value}; name one that is active")
-        if asked.risk is not None and asked.risk < sharing.risk:
-            fix = f"{id} promises {sharing.risk:g} for each link; accept that, or name another"
+        if asked.risk is not None and asked.risk < kind.sharing.risk:
+            fix = f"{id} promises {kind.sharing.risk:g} for each link; accept that, or name another"
             raise InvalidInput("risk", asked.risk, fix)
         return record
 
@@ -155,7 +156,7 @@ class Lookup:
 
     @staticmethod
     def _may_share(caller: Caller, record: Enclosing) -> bool:
-        is_open = record.sharing is not None and record.sharing.open
+        is_open = isinstance(record.kind, SharedHosts) and record.kind.sharing.open
         return caller.admin or is_open or record.project_id == caller.project_id
 
     def constraints(self, fabric_id: str, request: AllocationRequest) -> Constraints | None:

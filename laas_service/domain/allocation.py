@@ -274,6 +274,10 @@ class Allocation:
         hosts = (topology.host_at(g, slot) for g, mask, _ in self.groups for slot in bits(mask))
         return tuple(sorted(host for host in hosts if host is not None))
 
+    def places(self, topology: Topology) -> tuple[int, ...]:
+        """Numbers of the hosts that it holds, or on which it has slots, ascending."""
+        return self.hosts(topology) if self.slots is None else tuple(self.slots.counts)
+
     def spines_by_pod(self, topology: Topology) -> Sequence[PodLanes]:
         """The spine uplinks held, as one integer for each pod that has some.
 

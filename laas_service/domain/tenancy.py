@@ -37,6 +37,10 @@ class _OfHosts:
     """Whether its hosts are handed over to its project in compute."""
     encloses: ClassVar[bool] = False
     """Whether its hosts are for further allocations, whose ``parent`` it is."""
+    claims: ClassVar[str] = "hosts or links"
+    """What others may have taken of its placement, for people."""
+    stays: ClassVar[str] = ""
+    """Why it stays on hosts that are to become free; empty: it may move."""
     needs_parent: ClassVar[str] = "is no container"
     """Why an allocation that does not accept this kind cannot be its parent."""
 
@@ -76,8 +80,6 @@ class _Enclosing(_OfHosts):
     __slots__ = ()
 
     encloses: ClassVar[bool] = True
-    stays: ClassVar[str]
-    """Why it stays on hosts that are to become free."""
 
     @property
     def keeps_hosts(self) -> str:
@@ -126,6 +128,8 @@ class Slots(_OfHosts):
     class_of_service: ClassVar[Literal["owned", "shared"]] = "shared"
     whole_hosts: ClassVar[bool] = False
     own_keys: ClassVar[bool] = False
+    claims: ClassVar[str] = "slots"
+    stays: ClassVar[str] = "it has slots and no hosts of its own"
     needs_parent: ClassVar[str] = "shares no hosts"
 
     def named(self, hosts: int) -> str:

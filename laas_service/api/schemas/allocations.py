@@ -291,7 +291,7 @@ class AllocationSummary(SlotsShown, Holding):
             "fabric": record.fabric,
             "project_id": record.project_id,
             "policy": record.policy,
-            "class": Class.OWNED if record.slots is None else Class.SHARED,
+            "class": Class(record.kind.class_of_service),
             "state": record.state,
             "version": record.version,
             "requested": record.placed.requested if record.placed else record.hosts,
