@@ -22,6 +22,7 @@ from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
+from laas_service.domain.tenancy import SharedHosts
 
 
 def index(call: Call, query: schemas.AllocationQuery) -> Answer:
@@ -87,9 +88,9 @@ def create(
     )
     if asked.consent != NO_CONSENT:
         call.require(policies.CONSENT)
-    if body.container or body.sharing is not None:
+    if asked.kind.encloses:
         call.require(policies.CONTAINER)
-    if body.sharing is not None and body.sharing.open:
+    if isinstance(asked.kind, SharedHosts) and asked.kind.sharing.open:
         call.require(policies.SHARE)
     if body.dry_run:
         proposal = call.allocations.propose(call.caller, asked)

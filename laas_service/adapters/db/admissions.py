@@ -50,6 +50,7 @@ from laas_service.domain.errors import (
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import NO_CONSENT
 from laas_service.domain.routing.tenant_tables import joined_rails
+from laas_service.domain.tenancy import Container, Owned, SharedHosts, Slots
 from laas_service.domain.wording import listed
 
 KEY_TAKEN = "a request with the same key was faster"
@@ -425,12 +426,15 @@ def _request_document(new: AllocationRequest) -> dict[str, Any]:
         document["wait"] = True
     if new.parent is not None:
         document["parent"] = new.parent
-    if new.container:
-        document["container"] = True
-    if new.sharing is not None:
-        document["sharing"] = sharing_document(new.sharing)
-    if new.slots is not None:
-        document["demand"] = demand_document(new.slots)
+    match new.kind:
+        case Container():
+            document["container"] = True
+        case SharedHosts(sharing):
+            document["sharing"] = sharing_document(sharing)
+        case Slots(demand):
+            document["demand"] = demand_document(demand)
+        case Owned():
+            pass
     if new.risk is not None:
         document["risk"] = new.risk
     return document
