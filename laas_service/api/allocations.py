@@ -22,7 +22,7 @@ from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
-from laas_service.domain.tenancy import SharedHosts
+from laas_service.domain.tenancy import Kind, SharedHosts
 
 
 def index(call: Call, query: schemas.AllocationQuery) -> Answer:
@@ -40,7 +40,9 @@ def index(call: Call, query: schemas.AllocationQuery) -> Answer:
     views = call.allocations.views(records[:limit])
     shown = [schemas.AllocationSummary.of(view, call.caller.admin) for view in views]
     following = call.next_page(shown[-1].id) if len(records) > limit else None
-    return Answer(200, schemas.AllocationList(allocations=shown, next=following))
+    without = {n: _without(call, view.record.kind) for n, view in enumerate(views)}
+    answer = schemas.AllocationList(allocations=shown, next=following)
+    return Answer(200, answer, without={"allocations": without})
 
 
 def _listed_project(call: Call, query: schemas.AllocationQuery) -> str | None:
@@ -96,13 +98,13 @@ def create(
         proposal = call.allocations.propose(call.caller, asked)
         if isinstance(proposal, NoFit):
             return _refused(proposal)
-        return Answer(200, schemas.DryRun.of(body.name, proposal))
+        return _proposed(call, body.name, proposal)
     answer = call.allocations.allocate(call.caller, asked)
     if isinstance(answer, NoFit):
         return _refused(answer)
     created = _shown(call, call.outcome(answer, query.wait), 202)
     location = f"{call.url}/{answer.id}"
-    return Answer(created.status, created.body, {**created.headers, "Location": location})
+    return replace(created, headers={**created.headers, "Location": location})
 
 
 def _check_class(body: schemas.NewAllocation) -> None:
@@ -259,7 +261,7 @@ def _changed(
     """The answer to a request for other hosts."""
     if isinstance(answer, Proposal):
         name = call.allocations.allocation(call.caller, allocation_id).name
-        return Answer(200, schemas.DryRun.of(name, answer))
+        return _proposed(call, name, answer)
     if isinstance(answer, NoFit):
         record = call.allocations.allocation(call.caller, allocation_id)
         return Answer(409, errors.of_refusal(answer, call.fabrics.fabric(record.fabric)))
@@ -315,7 +317,19 @@ def retry(
 
 def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
     shown = schemas.Allocation.of(call.allocations.view(record), call.caller.admin)
-    return Answer(status, shown, {"ETag": f'"{record.version}"'})
+    return Answer(status, shown, {"ETag": f'"{record.version}"'}, _without(call, record.kind))
+
+
+def _proposed(call: Call, name: str, proposal: Proposal) -> Answer:
+    shown = schemas.DryRun.of(name, proposal)
+    return Answer(200, shown, without=_without(call, proposal.allocation.kind))
+
+
+def _without(call: Call, kind: Kind) -> dict[str, bool]:
+    """The fields that an answer about an allocation of this kind lacks in the version asked."""
+    if call.version < microversions.KINDS:
+        return {}
+    return dict.fromkeys(schemas.FOREIGN[type(kind)], True)
 
 
 def _refused(refusal: NoFit) -> Answer:
