@@ -119,7 +119,7 @@ def _check_class(body: schemas.NewAllocation) -> None:
         if value := getattr(body, field):
             shown = value if isinstance(value, int | float | str) else "..."
             raise InvalidInput(field, shown, f"leave it out: the class is {name}")
-    if body.container and body.sharing is not None:
+    if body.container and body.sharing:
         fix = "its hosts are for whole allocations inside (container) or shared, not both"
         raise InvalidInput("sharing", "...", fix)
 

@@ -340,7 +340,7 @@ def read_enclosing(session: Session, id: str) -> Enclosing:
     row = session.execute(_ENCLOSING, {"id": id}).one_or_none()
     if row is None:
         raise NotFound("allocation", id)
-    sharing = None if row.sharing is None else sharing_from(row.sharing)
+    sharing = row.sharing and sharing_from(row.sharing)
     state, container = State(row.state), row.container
     return Enclosing(id, row.fabric, row.project_id, state, row.generation, container, sharing)
 

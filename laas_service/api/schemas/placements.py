@@ -161,19 +161,20 @@ class SlotsShown(Schema):
         placed: Placed | None,
         limited_by: str | None = None,
     ) -> dict[str, Any]:
-        names, slots = fabric.inventory.host_names, placed.slots if placed is not None else None
+        names = fabric.inventory.host_names
+        held = placed.slots if placed is not None else None
+        units, moves = (held.units, held.moves) if held else ((), ())
         return {
             "slots": demand.slots if demand is not None else None,
             "bandwidth": demand.bandwidth if demand is not None else None,
             "deviation": demand.deviation if demand is not None else None,
             "enforcement": ENFORCEMENTS[limited_by] if demand is not None else None,
             "units": [
-                HostedUnits(index=host, name=names[host], units=list(units))
-                for host, units in (slots.units if slots is not None else ())
+                HostedUnits(index=host, name=names[host], units=list(numbers))
+                for host, numbers in units
             ],
             "unit_moves": [
-                UnitMove(unit=unit, leaves=names[old], joins=names[new])
-                for unit, old, new in (slots.moves if slots is not None else ())
+                UnitMove(unit=unit, leaves=names[old], joins=names[new]) for unit, old, new in moves
             ],
         }
 

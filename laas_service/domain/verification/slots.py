@@ -65,45 +65,42 @@ def _of_hosts(
     sharers: Iterable[Allocation],
     places: Mapping[str, Sequence[HeldSlots]],
 ) -> Iterator[str]:
-    assert part.sharing is not None
     hosts, used = set(part.hosts(topology)), Counter[int]()
     for sharer in sharers:
-        assert sharer.slots is not None
-        placed = sorted(unit for _, units in sharer.slots.units for unit in units)
-        if sharer.id not in places and placed != list(range(sharer.slots.demand.slots)):
+        slots = sharer.held_slots
+        placed = sorted(unit for _, units in slots.units for unit in units)
+        if sharer.id not in places and placed != list(range(slots.demand.slots)):
             yield f"slots: {sharer.id} has virtual machines without exactly one slot"
-        for host, units in sharer.slots.units:
+        for host, units in slots.units:
             used[host] += len(units)
             if host not in hosts:
                 yield f"slots: {sharer.id} has slots of host {host}, which {part.id} does not share"
     for host, count in sorted(used.items()):
-        if count > part.sharing.slots:
-            yield f"slots: host {host} gives {count} of {part.sharing.slots} slots"
+        if count > part.terms.slots:
+            yield f"slots: host {host} gives {count} of {part.terms.slots} slots"
 
 
 def _of_links(topology: Topology, part: Allocation, sharers: Iterable[Allocation]) -> Iterator[str]:
-    assert part.sharing is not None
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
     for sharer in sharers:
-        assert sharer.slots is not None
-        for link, *amounts in sharer.slots.promised:
+        for link, *amounts in sharer.held_slots.promised:
             sums[link] = [a + b for a, b in zip(sums[link], amounts, strict=True)]
-    quantile = NORMAL.inv_cdf(1 - part.sharing.risk)
+    quantile = NORMAL.inv_cdf(1 - part.terms.risk)
     for link, (certain, mean, variance) in sorted(sums.items()):
         needed = (certain + mean) / STEPS + quantile * math.sqrt(variance / STEPS)
-        if needed > part.sharing.bandwidth * (1 + 1e-9):
+        if needed > part.terms.bandwidth * (1 + 1e-9):
             yield (
                 f"slots: {_named(topology, link)} promises {needed:.3f} of "
-                f"{part.sharing.bandwidth:g} Gb/s"
+                f"{part.terms.bandwidth:g} Gb/s"
             )
 
 
 def _of_tables(
     topology: Topology, wires: Wires, sharer: Allocation, places: Mapping[str, Sequence[HeldSlots]]
 ) -> Iterator[str]:
-    assert sharer.slots is not None
-    promised = {promise.link: promise for promise in sharer.slots.promised}
-    for place in places.get(sharer.id, (sharer.slots,)):
+    held = sharer.held_slots
+    promised = {promise.link: promise for promise in held.promised}
+    for place in places.get(sharer.id, (held,)):
         counts, pairs = place.counts, defaultdict[int, list[tuple[int, int]]](list)
         ports = {e.host: e for e in wires.endpoints.values() if e.host in counts}
         for source in counts:
