@@ -20,6 +20,7 @@ from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Inventory, PortRef
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
+from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.topology import Link
 from laas_service.messages import PKEYS, FabricState
 
@@ -178,7 +179,7 @@ def partitions(state: FabricState) -> tuple[Partition, ...]:
             if owners.setdefault(pkey, name) != name:
                 raise InvalidInput(f"pkey of {name}", pkey, f"{owners[pkey]} has it")
             members = tenant_ports(state, tenant.held, joined)
-            shared = tenant.allocation.sharing is not None
+            shared = isinstance(tenant.allocation.kind, SharedHosts)
             result.append(Partition(partition_name(name, number), pkey, members, shared))
     return tuple(sorted(result, key=lambda partition: partition.pkey))
 

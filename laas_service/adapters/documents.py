@@ -31,11 +31,11 @@ from laas_service.domain.allocation import (
     Allocation,
     ColumnShare,
     GroupShare,
+    HeldSlots,
     Promise,
     Shape,
     Sharing,
     SlotDemand,
-    Slots,
 )
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
@@ -50,6 +50,7 @@ from laas_service.domain.inventory import (
 )
 from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
+from laas_service.domain.tenancy import Container, Owned, SharedHosts, Slots
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name, parse_link
 from laas_service.domain.wording import printable
 from laas_service.messages import Initiator
@@ -325,12 +326,15 @@ def allocation_document(allocation: Allocation) -> dict[str, Any]:
     """The allocation as a compact document; ``allocation_from`` is the inverse."""
     shape = allocation.shape
     nested: dict[str, Any] = {} if allocation.parent is None else {"parent": allocation.parent}
-    if allocation.container:
-        nested["container"] = True
-    if allocation.sharing is not None:
-        nested["sharing"] = sharing_document(allocation.sharing)
-    if allocation.slots is not None:
-        nested["slots"] = _slots_document(allocation.slots)
+    match allocation.kind:
+        case Container():
+            nested["container"] = True
+        case SharedHosts(sharing):
+            nested["sharing"] = sharing_document(sharing)
+        case Slots():
+            nested["slots"] = _slots_document(allocation.held_slots)
+        case Owned():
+            pass
     return {
         "version": VERSION,
         "id": allocation.id,
@@ -405,7 +409,7 @@ def _demand(read: _Demand) -> SlotDemand:
     return SlotDemand(read.slots, bandwidth, deviation)
 
 
-def _slots_document(slots: Slots) -> dict[str, Any]:
+def _slots_document(slots: HeldSlots) -> dict[str, Any]:
     document: dict[str, Any] = {
         "demand": demand_document(slots.demand),
         "units": [[host, list(units)] for host, units in slots.units],
@@ -417,8 +421,8 @@ def _slots_document(slots: Slots) -> dict[str, Any]:
     return document
 
 
-def _slots(read: _Slots) -> Slots:
-    return Slots(
+def _slots(read: _Slots) -> HeldSlots:
+    return HeldSlots(
         _demand(read.demand),
         tuple((host, tuple(units)) for host, units in read.units),
         tuple(map(Promise._make, read.promised)),

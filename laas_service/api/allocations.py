@@ -23,6 +23,7 @@ from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
+from laas_service.domain.tenancy import Kind, SharedHosts
 
 
 def index(call: Call, query: schemas.AllocationQuery) -> Answer:
@@ -40,7 +41,9 @@ def index(call: Call, query: schemas.AllocationQuery) -> Answer:
     views = call.views.views(records[:limit])
     shown = [schemas.AllocationSummary.of(view, call.caller.admin) for view in views]
     following = call.next_page(shown[-1].id) if len(records) > limit else None
-    return Answer(200, schemas.AllocationList(allocations=shown, next=following))
+    without = {n: _without(call, view.record.kind) for n, view in enumerate(views)}
+    answer = schemas.AllocationList(allocations=shown, next=following)
+    return Answer(200, answer, without={"allocations": without})
 
 
 def _listed_project(call: Call, query: schemas.AllocationQuery) -> str | None:
@@ -88,15 +91,15 @@ def create(
     )
     if asked.consent != NO_CONSENT:
         call.require(policies.CONSENT)
-    if body.container or body.sharing is not None:
+    if asked.kind.encloses:
         call.require(policies.CONTAINER)
-    if body.sharing is not None and body.sharing.open:
+    if isinstance(asked.kind, SharedHosts) and asked.kind.sharing.open:
         call.require(policies.SHARE)
     if body.dry_run:
         proposal = call.allocations.propose(call.caller, asked)
         if isinstance(proposal, NoFit):
             return _refused(proposal)
-        return Answer(200, schemas.DryRun.of(body.name, proposal))
+        return _proposed(call, body.name, proposal)
     answer = call.allocations.allocate(call.caller, asked)
     if isinstance(answer, NoFit):
         return _refused(answer)
@@ -104,7 +107,7 @@ def create(
     view = answer if record is answer.record else call.views.view(record)
     created = _viewed(call, view, 202)
     location = f"{call.url}/{record.id}"
-    return Answer(created.status, created.body, {**created.headers, "Location": location})
+    return replace(created, headers={**created.headers, "Location": location})
 
 
 def _check_class(body: schemas.NewAllocation) -> None:
@@ -119,7 +122,7 @@ def _check_class(body: schemas.NewAllocation) -> None:
         if value := getattr(body, field):
             shown = value if isinstance(value, int | float | str) else "..."
             raise InvalidInput(field, shown, f"leave it out: the class is {name}")
-    if body.container and body.sharing is not None:
+    if body.container and body.sharing:
         fix = "its hosts are for whole allocations inside (container) or shared, not both"
         raise InvalidInput("sharing", "...", fix)
 
@@ -261,7 +264,7 @@ def _changed(
     """The answer to a request for other hosts."""
     if isinstance(answer, Proposal):
         name = call.allocations.allocation(call.caller, allocation_id).name
-        return Answer(200, schemas.DryRun.of(name, answer))
+        return _proposed(call, name, answer)
     if isinstance(answer, NoFit):
         record = call.allocations.allocation(call.caller, allocation_id)
         return Answer(409, errors.of_refusal(answer, call.fabrics.fabric(record.fabric)))
@@ -321,7 +324,20 @@ def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
 
 def _viewed(call: Call, view: AllocationView, status: int) -> Answer:
     shown = schemas.Allocation.of(view, call.caller.admin)
-    return Answer(status, shown, {"ETag": f'"{view.record.version}"'})
+    etag = {"ETag": f'"{view.record.version}"'}
+    return Answer(status, shown, etag, _without(call, view.record.kind))
+
+
+def _proposed(call: Call, name: str, proposal: Proposal) -> Answer:
+    shown = schemas.DryRun.of(name, proposal)
+    return Answer(200, shown, without=_without(call, proposal.allocation.kind))
+
+
+def _without(call: Call, kind: Kind) -> dict[str, bool]:
+    """The fields that an answer about an allocation of this kind lacks in the version asked."""
+    if call.version < microversions.KINDS:
+        return {}
+    return dict.fromkeys(schemas.FOREIGN[type(kind)], True)
 
 
 def _refused(refusal: NoFit) -> Answer:

@@ -362,7 +362,11 @@ def _response(answer: Answer) -> Response:
     if isinstance(body, schemas.Text):
         text = body.root
     else:
-        text = body.model_dump_json(by_alias=True, exclude_none=isinstance(body, schemas.Problem))
+        text = body.model_dump_json(
+            by_alias=True,
+            exclude=answer.without,
+            exclude_none=isinstance(body, schemas.Problem),
+        )
     response = Response(text, answer.status, content_type=schemas.media(type(body)))
     response.headers.update(answer.headers)
     return response

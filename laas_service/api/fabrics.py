@@ -50,12 +50,6 @@ def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
     """Tell whether so many hosts, or slots of shared hosts, would fit now."""
     if query.avoid_hosts or query.avoid_pods:
         call.require(policies.AVOID)
-    slots = _slots(query)
-    if slots is None and query.hosts is None:
-        raise InvalidInput("hosts", None, "say how many hosts, or slots of shared hosts")
-    if slots is not None and (query.hosts or query.policy or query.domain().names):
-        fix = "slots have no hosts, policy or constraints of their own; leave these out"
-        raise InvalidInput("slots", query.slots, fix)
     asked = AllocationRequest(
         name="",
         hosts=query.hosts or 0,
@@ -63,8 +57,13 @@ def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
         constraints=query.domain(),
         avoid=tuple(query.avoid_hosts or ()),
         parent=query.parent,
-        slots=slots,
+        slots=_slots(query),
     )
+    if asked.kind.whole_hosts and query.hosts is None:
+        raise InvalidInput("hosts", None, "say how many hosts, or slots of shared hosts")
+    if not asked.kind.whole_hosts and (query.hosts or query.policy or query.domain().names):
+        fix = "slots have no hosts, policy or constraints of their own; leave these out"
+        raise InvalidInput("slots", query.slots, fix)
     fit = call.fabrics.fit(call.caller, fabric_id, asked, tuple(query.risks or ()))
     return Answer(200, schemas.Fit.of(fabric_id, asked.hosts, fit, query.slots))
 
@@ -74,12 +73,14 @@ def _slots(query: schemas.SlotsQuery) -> SlotDemand | None:
     a field of slots is given without their number.
     """
     demand = slot_demand(query.slots, query.bandwidth, query.deviation)
-    if query.slots is not None and demand is None:
-        raise InvalidInput("bandwidth", None, "give Gb/s for each of the slots")
+    if query.slots is not None:
+        if demand is None:
+            raise InvalidInput("bandwidth", None, "give Gb/s for each of the slots")
+        return demand
     for name in ("bandwidth", "deviation", "risks"):
-        if query.slots is None and (given := getattr(query, name)) is not None:
+        if (given := getattr(query, name)) is not None:
             raise InvalidInput(name, str(given), "leave it out, or give slots")
-    return demand
+    return None
 
 
 def show_map(call: Call, fabric_id: str, query: schemas.MapQuery) -> Answer:

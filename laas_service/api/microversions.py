@@ -32,7 +32,10 @@ OLDEST = Microversion(1, 0)
 OWN_PROJECT = Microversion(1, 1)
 """From here on an administrator's list is that of his project, unless he asks for all."""
 
-NEWEST = OWN_PROJECT
+KINDS = Microversion(1, 2)
+"""From here on an answer lacks the fields that the kind of an allocation does not have."""
+
+NEWEST = KINDS
 
 LONGEST = 1000
 """Characters of the header."""

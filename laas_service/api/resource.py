@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import dropwhile, islice
-from typing import TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import urlencode
 
 from pydantic import BaseModel
@@ -29,11 +29,13 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status, a body and headers."""
+    """A status, a body and headers; the fields of ``without`` are left out of the body."""
 
     status: int
     body: BaseModel
     headers: Mapping[str, str] = field(default_factory=dict)
+    without: Mapping[str, Any] | None = None
+    """As pydantic's ``exclude``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,7 @@ class AdmissionQueue:
     def hopeless(self, newcomer: AllocationRequest, ledger: LedgerView) -> NoFit | None:
         """Why a request would not fit an empty fabric (or container) without faults; None if
         it would."""
-        if newcomer.slots is not None:
+        if not newcomer.kind.whole_hosts:
             return self._hopeless_slots(newcomer, ledger)
         policy, empty = self._policies[newcomer.policy], Ledger(ledger.topology)
         empty.withhold(ledger.shared_plane)
@@ -325,7 +325,7 @@ class AdmissionQueue:
                 )
             elif refusal is not None and position == 1:
                 start = self._expected_start(fabric_id, ledger, waiting)
-            if refusal is not None and record.slots is None:
+            if refusal is not None and record.kind.whole_hosts:
                 size = largest(record.policy, record.constraints)
                 refusal = replace(refusal, largest_fit=size)
             room = plan if plan is not None and plan.allocation == record.id else None
@@ -343,7 +343,7 @@ class AdmissionQueue:
         slots: SlotDemand | None,
     ) -> NoFit | None:
         musts = constraints and constraints.musts
-        request = Request("", hosts if slots is None else 1, constraints=musts, slots=slots)
+        request = Request("", max(hosts, 1), constraints=musts, slots=slots)
         answer = propose(self._policies[policy], ledger, request)
         if not isinstance(answer, NoFit):
             return None
@@ -428,7 +428,7 @@ class AdmissionQueue:
 def _request(asked: AllocationRecord | AllocationRequest) -> Request:
     return Request(
         asked.id,
-        asked.hosts if asked.slots is None else 1,
+        max(asked.hosts, 1),
         constraints=asked.constraints,
         parent=asked.parent,
         container=asked.container,

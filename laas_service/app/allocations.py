@@ -48,6 +48,7 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.moves.consent import Consent
 from laas_service.domain.policies.base import BudgetedPolicy
+from laas_service.domain.tenancy import SharedHosts, Slots
 from laas_service.domain.topology import Topology
 
 LONGEST = 10 * 365 * 24 * 3600
@@ -131,7 +132,7 @@ class Allocations:
         if isinstance(answer, NoFit):
             effort = RequestBudget(min(BRIEF, budget.left))
             return self._explained(caller, request, answer, budget, effort, server_limit)
-        if answer.sharing is not None and answer.state is not State.QUEUED:
+        if isinstance(answer.kind, SharedHosts) and answer.state is not State.QUEUED:
             fabric, id = answer.fabric, answer.id
             self._lookup.slots.prepare(lambda: self._store.fabrics.ledger(fabric)[0].ledger(id))
         self._runtime.wake()
@@ -346,12 +347,13 @@ class Allocations:
 
     def _check(self, asked: AllocationRequest) -> None:
         """Return if the request itself is right. Raises: InvalidInput, NotSupported."""
-        if asked.slots is None:
+        kind = asked.kind
+        if kind.whole_hosts:
             self._lookup.policy(asked.policy)
-        if self._offer.unshared and (asked.slots is not None or asked.sharing is not None):
+        if self._offer.unshared and isinstance(kind, SharedHosts | Slots):
             raise NotSupported(f"hosts are not shared here: {self._offer.unshared}")
-        if asked.slots is not None:
-            check_demand(asked.slots)
+        if isinstance(kind, Slots):
+            check_demand(kind.demand)
         elif asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
         if asked.duration is not None and not 0 < asked.duration <= LONGEST:
@@ -361,9 +363,10 @@ class Allocations:
         self, caller: Caller, asked: AllocationRequest, snapshot: Snapshot
     ) -> AllocationRequest:
         """The request with an id, the defaults and numbers instead of names."""
-        policy = self._lookup.policy(asked.policy) if asked.slots is None else self._lookup.slots
+        kind = asked.kind
+        policy = self._lookup.policy(asked.policy) if kind.whole_hosts else self._lookup.slots
         parent = asked.parent
-        if asked.slots is not None:
+        if not kind.whole_hosts:
             part = self._lookup.part(caller, snapshot, asked)
             fabric, parent = part.fabric, part.id
         elif asked.parent is not None:
@@ -371,7 +374,7 @@ class Allocations:
         else:
             fabric = self._lookup.fabric(snapshot, asked.fabric)
         here = snapshot.possible[fabric]
-        if asked.sharing is not None and here.fabric.topology.rails > 1:
+        if isinstance(kind, SharedHosts) and here.fabric.topology.rails > 1:
             raise InvalidInput("sharing", "...", f"hosts of {fabric} have more than one rail")
         project = self._lookup.project(caller, asked.project_id)
         return replace(
@@ -386,7 +389,7 @@ class Allocations:
             avoid=(),
             by=caller.initiator,
             limits=self._quotas.limits,
-            alone=self._quotas.one_per_project and not asked.encloses,
+            alone=self._quotas.one_per_project and not kind.encloses,
             as_asked=asked,
         )
 
@@ -406,10 +409,10 @@ class Allocations:
 
         ``effort`` is for how to make room.
         """
-        if request.slots is not None:
+        if isinstance(kind := request.kind, Slots):
             ledger, _ = self._store.fabrics.ledger(request.fabric)
             empty = ledger.ledger(request.parent).unowned()
-            possible = self._lookup.slots.fits(empty, request.slots, budget)
+            possible = self._lookup.slots.fits(empty, kind.demand, budget)
             cut_off = refusal.cut_off or budget.cut
             answer = replace(refusal, fits_when_empty=possible, cut_off=cut_off)
             return with_withheld_hosts(self._store, answer, request, caller)
@@ -426,7 +429,7 @@ class Allocations:
         if record.held is None:
             return
         fabric = self._store.fabrics.get(record.fabric)
-        if record.slots is not None:
+        if not record.kind.whole_hosts:
             found = self._compute.slot_holders(handover_of(fabric, record))
         else:
             found = self._compute.occupants(host_names(fabric, record.held))

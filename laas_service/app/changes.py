@@ -43,6 +43,7 @@ from laas_service.domain.errors import (
     InvalidInput,
 )
 from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.tenancy import Slots
 from laas_service.domain.wording import listed
 
 
@@ -161,7 +162,7 @@ class PlacementChanges:
             InvalidInput: less than 1 slot, or a bandwidth that is not above 0.
         """
         record = self._lookup.expected(caller, id, versions)
-        if record.slots is not None and asked.demand(record.slots) == record.slots:
+        if isinstance(kind := record.kind, Slots) and asked.demand(kind.demand) == kind.demand:
             return record
         wanted = self._slot_change(record, asked)
         limits = self._quotas.limits
@@ -186,8 +187,7 @@ class PlacementChanges:
         """
         record = self._lookup.expected(caller, id, versions)
         placed, wanted = lifecycle.check_slots_changeable(record), self._slot_change(record, asked)
-        assert record.slots is not None
-        if (more := wanted.demand.slots - record.slots.slots) > 0:
+        if (more := wanted.demand.slots - record.demand.slots) > 0:
             self._quotas.check_slots(record.project_id, more)
         view, _ = self._store.fabrics.ledger(record.fabric)
         answer = wanted.chosen(view.copy(), record, placed)
@@ -308,8 +308,7 @@ class PlacementChanges:
     def _slot_change(self, record: AllocationRecord, asked: SlotsRequest) -> SlotChange:
         """Raises: Conflict, InvalidInput."""
         lifecycle.check_slots_changeable(record)
-        assert record.slots is not None
-        demand = asked.demand(record.slots)
+        demand = asked.demand(record.demand)
         check_demand(demand)
         names = self._store.fabrics.get(record.fabric).inventory.host_names
         budget = RequestBudget(self._search_budget)

@@ -293,8 +293,7 @@ class FabricMaps:
         }
         if isinstance(answer, NoFit):
             return told | {"reason": answer.reason.value, "detail": answer.detail}
-        assert answer.slots is not None
-        cells = [c for host in answer.slots.counts for c in host_cells(ledger, host)]
+        cells = [c for host in answer.held_slots.counts for c in host_cells(ledger, host)]
         shown = {"cells": {"hosts": cells, "leaf": [], "spine": []}} if everything else {}
         return told | {"shape": None} | shown
 

@@ -39,6 +39,7 @@ from laas_service.domain.idle_links import IdleComponents, idle_components
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.shared_plane import SharedPlane
+from laas_service.domain.tenancy import Slots
 from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Applied
 
@@ -211,12 +212,12 @@ class Fabrics:
         """
         budget = RequestBudget(self._search_budget)
         asked = replace(asked, fabric=fabric_id)
-        if asked.slots is not None:
-            check_demand(asked.slots)
+        if isinstance(kind := asked.kind, Slots):
+            check_demand(kind.demand)
             snapshot = self._lookup.read(asked)
             part = self._lookup.part(caller, snapshot, asked)
             ledger = snapshot.possible[part.fabric].ledger.ledger(part.id)
-            return slot_fit(self._slots, ledger, asked.slots, budget, risks)
+            return slot_fit(self._slots, ledger, kind.demand, budget, risks)
         policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
         if asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")

@@ -10,12 +10,13 @@ sentences about them.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from laas_service.domain.allocation import Allocation, Sharing, SlotDemand
 from laas_service.domain.errors import Conflict
+from laas_service.domain.tenancy import Container, Kind, Owned, SharedHosts, Slots, kind_of
 from laas_service.domain.topology import Link, Topology
 
 # -- states ---------------------------------------------------------------------------
@@ -151,6 +152,18 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """How allocations of a kind change their placement."""
+
+    order: Sequence[Step]
+    """All steps that a change may have."""
+    takes: Callable[[Change, Phase], bool]
+    """Whether a change has a step of ``order``."""
+    turns_back: bool
+    """Whether a change may lead back before its last step."""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A change of placement from ``old`` to ``new``, and how far it is (``phase``).
 
@@ -178,26 +191,20 @@ class Change:
         first = next(iter(cls(old, new, STEPS[0].phase, bridge).steps()), STEPS[-1])
         return cls(old, new, first.phase, bridge)
 
-    def steps(self) -> Sequence[Step]:
-        """All steps of this change, in order; those of hosts only if hosts change.
+    @property
+    def way(self) -> Way:
+        """How allocations of its kind change."""
+        return WAYS[type(self.new.kind)]
 
-        Servers stop only if nothing joins the hosts that they leave to the new ones. Slots change
-        at once unless virtual machines move, and no routes with them.
-        """
-        if self.new.slots is not None:
-            return [MOVE_UNITS] if self.new.slots.moves else []
-        skipped = set() if self.parted else {Phase.STOP}
-        if not self.claimed.size:
-            skipped.add(Phase.ENTER)
-        if not self.freed.size:
-            skipped.add(Phase.LEAVE)
-        return [step for step in STEPS if step.phase not in skipped]
+    def steps(self) -> Sequence[Step]:
+        """All steps of this change, in order."""
+        way = self.way
+        return [step for step in way.order if way.takes(self, step.phase)]
 
     @property
     def step(self) -> Step:
         """The step under way."""
-        steps = STEPS if self.new.slots is None else [MOVE_UNITS]
-        return next(step for step in steps if step.phase is self.phase)
+        return next(step for step in self.way.order if step.phase is self.phase)
 
     @property
     def next_phase(self) -> Phase | None:
@@ -241,7 +248,7 @@ class Change:
     @property
     def parted(self) -> bool:
         """Whether hosts are exchanged, and no links join the old ones to the new ones."""
-        exchanged = self.bridge is None and self.old.isolated and self.new.slots is None
+        exchanged = self.bridge is None and self.old.isolated
         return exchanged and bool(self.claimed.size and self.freed.size)
 
     def server_targets(self, topology: Topology) -> dict[int, int]:
@@ -262,7 +269,7 @@ class Change:
         are given back, or opened again, while the routes of both placements are there. Where
         nothing joins old and new hosts, the step that stops servers before it opens hosts does so.
         """
-        if self.phase is Phase.WITHDRAW or self.new.slots is not None:
+        if self.phase is Phase.WITHDRAW or not self.way.turns_back:
             return None
         back = Change(self.new, self.old, Phase.WITHDRAW, self.bridge)
         if self.parted:
@@ -329,6 +336,36 @@ MOVE_UNITS = Step(
 places until then."""
 
 
+def _takes_of_hosts(change: Change, phase: Phase) -> bool:
+    """Servers stop only if nothing joins the hosts that they leave to the new ones."""
+    match phase:
+        case Phase.STOP:
+            return change.parted
+        case Phase.ENTER:
+            return change.claimed.size > 0
+        case Phase.LEAVE:
+            return change.freed.size > 0
+        case _:
+            return True
+
+
+def _takes_of_slots(change: Change, phase: Phase) -> bool:
+    """Slots change at once unless virtual machines move, and no routes with them."""
+    return bool(change.new.unit_moves)
+
+
+_HOSTS_CHANGE = Way(STEPS, _takes_of_hosts, turns_back=True)
+_SLOTS_CHANGE = Way((MOVE_UNITS,), _takes_of_slots, turns_back=False)
+
+WAYS: Mapping[type[Kind], Way] = {
+    Owned: _HOSTS_CHANGE,
+    Container: _HOSTS_CHANGE,
+    SharedHosts: _HOSTS_CHANGE,
+    Slots: _SLOTS_CHANGE,
+}
+"""How allocations change, by their kind."""
+
+
 def settling(old: Allocation, new: Allocation) -> Change:
     """A change of slots that compute carries out, though no virtual machine is planned to move.
 
@@ -339,11 +376,9 @@ def settling(old: Allocation, new: Allocation) -> Change:
 
 def gives_up(old: Allocation, new: Allocation) -> bool:
     """Whether a host has fewer slots in the new place, or the same ones are promised less."""
-    assert old.slots is not None
-    assert new.slots is not None
     if gives_up_slots(old, new):
         return True
-    had, has = old.slots.demand, new.slots.demand
+    had, has = old.held_slots.demand, new.held_slots.demand
     both = zip(had.each, has.each, strict=False)
     less = any(now < was for pair in both for was, now in zip(*pair, strict=True))
     return less and has.slots == had.slots and not asks_more(old, new)
@@ -351,17 +386,13 @@ def gives_up(old: Allocation, new: Allocation) -> bool:
 
 def gives_up_slots(old: Allocation, new: Allocation) -> bool:
     """Whether a host has fewer slots in the new place."""
-    assert old.slots is not None
-    assert new.slots is not None
-    counts = new.slots.counts
-    return any(counts.get(host, 0) < units for host, units in old.slots.counts.items())
+    counts = new.held_slots.counts
+    return any(counts.get(host, 0) < units for host, units in old.held_slots.counts.items())
 
 
 def asks_more(old: Allocation, new: Allocation) -> bool:
     """Whether each virtual machine is promised more in the new place."""
-    assert old.slots is not None
-    assert new.slots is not None
-    both = zip(old.slots.demand.each, new.slots.demand.each, strict=False)
+    both = zip(old.held_slots.demand.each, new.held_slots.demand.each, strict=False)
     return any(now > was for pair in both for was, now in zip(*pair, strict=True))
 
 
@@ -443,14 +474,20 @@ class Standing:
     """Its owner cannot call off the move that is announced."""
 
     @property
-    def encloses(self) -> bool:
-        """Whether its hosts are for allocations inside."""
-        return self.container or self.sharing is not None
+    def kind(self) -> Kind:
+        """What kind of tenancy it is."""
+        return kind_of(self.container, self.sharing, self.slots)
+
+    @property
+    def demand(self) -> SlotDemand:
+        """What an allocation of kind ``Slots`` asks for."""
+        assert self.slots is not None, f"allocation {self.id!r} has hosts"
+        return self.slots
 
     @property
     def in_compute(self) -> bool:
         """Whether its hosts are handed over to its project."""
-        return not self.encloses and self.slots is None
+        return self.kind.handed_over
 
     @property
     def change(self) -> Change | None:
@@ -482,7 +519,7 @@ class Standing:
 
 def gets_other_hosts(placed: Allocation, to: Allocation) -> bool:
     """Whether a move to a placement counts for the quota: hosts change, or virtual machines go."""
-    return bool(to.beyond(placed).size or (to.slots is not None and to.slots.moves))
+    return bool(to.beyond(placed).size or to.unit_moves)
 
 
 def moves_now(allocation: Standing, now: datetime | None) -> bool:
@@ -509,8 +546,8 @@ def next_action(
             return step.action if confirmed or not step.awaits_routes else Action.PUBLISH
         if moves_now(allocation, now):
             return Action.MOVE
-        repairs = repair_links and has_replaceable_links(allocation) and not allocation.encloses
-        return Action.REPAIR if repairs else Action.NOTHING
+        repairs = repair_links and has_replaceable_links(allocation)
+        return Action.REPAIR if repairs and not allocation.kind.keeps_links else Action.NOTHING
     if allocation.state is State.ALLOCATING:
         done = Action.REQUEUE if allocation.handed_back else Action.HAND_OVER
         return done if confirmed else Action.PUBLISH
@@ -719,19 +756,14 @@ def check_changing(allocation: Standing) -> Change:
 
 def check_resizable(allocation: Standing) -> Allocation:
     """Its placement. Raises: Conflict, if it cannot get another size now."""
-    if allocation.encloses:
-        raise Conflict(
-            f"allocation {allocation.id!r} is a container, and allocations inside may use its "
-            "hosts; make another container of the size that is needed"
-        )
-    if allocation.slots is not None:
-        raise Conflict(f"allocation {allocation.id!r} has slots and no hosts of its own")
+    if why := allocation.kind.keeps_hosts:
+        raise Conflict(f"allocation {allocation.id!r} {why}")
     return check_changeable(allocation)
 
 
 def check_slots_changeable(allocation: Standing) -> Allocation:
     """Its placement. Raises: Conflict, if it has no slots or cannot get others now."""
-    if allocation.slots is None:
+    if allocation.kind.whole_hosts:
         raise Conflict(f"allocation {allocation.id!r} has hosts and no slots; change its hosts")
     return check_changeable(allocation)
 
@@ -757,11 +789,8 @@ def check_turning_back(allocation: Standing) -> Change:
 def check_repairable(allocation: Standing) -> Allocation:
     """Its placement. Raises: Conflict, if its links cannot be replaced."""
     placed = check_active(allocation)
-    if allocation.encloses:
-        raise Conflict(
-            f"allocation {allocation.id!r} is a container, and allocations inside may use its "
-            "links; repair those, or release them and the container"
-        )
+    if why := allocation.kind.keeps_links:
+        raise Conflict(f"allocation {allocation.id!r} {why}")
     return placed
 
 

@@ -15,6 +15,7 @@ from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 
@@ -161,12 +162,12 @@ class Lookup:
             raise NotFound("allocation", asked.parent)
         else:
             record = snapshot.parent
-        id, sharing = record.id, record.sharing
-        if sharing is None:
+        id, kind = record.id, record.kind
+        if not isinstance(kind, SharedHosts):
             raise InvalidInput("parent", id, "name an allocation made with sharing")
         _check_enterable(record, asked, "shared hosts are")
-        if asked.risk is not None and asked.risk < sharing.risk:
-            fix = f"{id} promises {sharing.risk:g} for each link; accept that, or name another"
+        if asked.risk is not None and asked.risk < kind.sharing.risk:
+            fix = f"{id} promises {kind.sharing.risk:g} for each link; accept that, or name another"
             raise InvalidInput("risk", asked.risk, fix)
         return record
 
@@ -183,7 +184,7 @@ class Lookup:
 
     @staticmethod
     def _may_share(caller: Caller, record: Enclosing) -> bool:
-        is_open = record.sharing is not None and record.sharing.open
+        is_open = isinstance(record.kind, SharedHosts) and record.kind.sharing.open
         return caller.admin or is_open or record.project_id == caller.project_id
 
     def constraints(self, here: FabricSnapshot, request: AllocationRequest) -> Constraints | None:

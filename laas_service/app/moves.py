@@ -229,7 +229,7 @@ class Moves:
         """The id of the allocation that shares its hosts. Raises: NotFound, InvalidInput."""
         ledger, _ = self._store.fabrics.ledger(self._store.fabrics.get(fabric_id).id)
         parts = [inner.part for inner in ledger.inside.values()]
-        known = sorted(part.id for part in parts if part is not None and part.sharing is not None)
+        known = sorted(part.id for part in parts if part is not None)
         if not known:
             fix = f"no allocation of {fabric_id} shares its hosts; have one made with sharing"
             raise InvalidInput("parent", parent, fix)
@@ -363,10 +363,8 @@ class Moves:
                 new = to.beyond(placed).size
                 return PlannedMove(record, placed, to, new, record.moves_at, announced=True)
             return Staying(record, hosts, "another move of it is announced")
-        if record.sharing is not None:
-            return Staying(record, hosts, "its hosts are shared; those who have slots stay")
-        if not record.in_compute:
-            return Staying(record, hosts, "it is a container; what is inside moves within it")
+        if reason := record.kind.stays:
+            return Staying(record, hosts, reason)
         if why := self._planner.why_hosts_stay(record, permission, left):
             return Staying(record, hosts, why)
         search = Replacement(frozenset(hosts), RequestBudget(effort.left))

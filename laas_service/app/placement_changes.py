@@ -243,9 +243,8 @@ class SlotChange:
 
     def _check_settled(self, placed: Allocation, answer: Allocation) -> None:
         """Raises: Conflict, if servers that have to go would hold what the others shall get."""
-        assert answer.slots is not None
         given_up = lifecycle.gives_up_slots(placed, answer)
-        if given_up and lifecycle.asks_more(placed, answer) and not answer.slots.moves:
+        if given_up and lifecycle.asks_more(placed, answer) and not answer.unit_moves:
             raise Conflict(
                 "slots are given up and others get more bandwidth: change the slots first, then "
                 "the bandwidth"
@@ -253,10 +252,9 @@ class SlotChange:
 
     def named(self, answer: Allocation) -> list[str]:
         """The moves that lead to a place, for its owner."""
-        moves = answer.slots.moves if answer.slots is not None else ()
         return [
             f"virtual machine {unit} moves from {self.names[old]} to {self.names[new]}"
-            for unit, old, new in moves
+            for unit, old, new in answer.unit_moves
         ]
 
 
@@ -387,19 +385,19 @@ def begin_announced_move(
         ConcurrentUpdate: it moved on; read it again.
     """
     placed, to = lifecycle.check_changeable(record), lifecycle.check_announced(record)
+    kind = to.kind
 
     def choose(fabric: Ledger) -> Move | str:
         inner = fabric.ledger(placed.parent)
         if inner.allocations.get(record.id) != placed:
             return "its placement has changed"
-        if to.slots is not None and (why := in_the_way(inner, placed, to)) is not None:
+        if not kind.whole_hosts and (why := in_the_way(inner, placed, to)) is not None:
             return why
         try:
             fabric.change(to.joined(placed))
         except DoubleClaim:
-            taken = "slots" if to.slots is not None else "hosts or links"
-            return f"its new {taken} are no longer free"
-        if to.slots is not None:
+            return f"its new {kind.claims} are no longer free"
+        if not kind.whole_hosts:
             reason = reasons.moved_reason(Change.begun(placed, to), record.consent.movable)
             return Move(to, reason, settles=settles)
         change = begun(fabric, placed, to)

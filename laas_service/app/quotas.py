@@ -74,10 +74,10 @@ class Quotas:
 
         Containers do not count, because Nova has no aggregate of them.
         """
-        if not self.one_per_project or request.encloses:
+        if not self.one_per_project or request.kind.encloses:
             return None
         live = every_allocation(self._store.allocations, project_id=request.project_id, states=LIVE)
-        held = next((record for record in live if not record.encloses), None)
+        held = next((record for record in live if not record.kind.encloses), None)
         if held is None:
             return None
         return NoFit(
@@ -90,10 +90,10 @@ class Quotas:
     def server_limit(self, request: AllocationRequest) -> int | None:
         """How many servers Nova lets the project run; None if unlimited or unknown.
 
-        None for a container, too, on whose hosts no server runs. If Nova cannot be reached, the
-        limit is unknown and the check is skipped.
+        None for a kind whose hosts are not handed over, too. If Nova cannot be reached, the limit
+        is unknown and the check is skipped.
         """
-        if request.encloses or request.slots is not None:
+        if not request.kind.handed_over:
             return None
         try:
             return self._compute.server_limit(request.project_id)

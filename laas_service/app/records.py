@@ -16,6 +16,7 @@ from laas_service.domain.faults.observation import NO_WORDS, Mode, OperatorState
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
+from laas_service.domain.tenancy import Kind, kind_of
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import (
     NOTHING_KNOWN,
@@ -471,6 +472,11 @@ class Enclosing:
     container: bool
     sharing: Sharing | None
 
+    @property
+    def kind(self) -> Kind:
+        """What kind of tenancy it is; never ``Slots``."""
+        return kind_of(self.container, self.sharing, None)
+
 
 NEWEST = 100
 """Events of its history that a record has."""
@@ -520,12 +526,12 @@ class AllocationRecord(Standing):
     @property
     def named(self) -> str:
         """What it asks for."""
-        return f"{self.hosts} hosts" if self.slots is None else f"{self.slots.slots} slots"
+        return self.kind.named(self.hosts)
 
     @property
     def part(self) -> str:
         """The allocation whose hosts it shares; "" if it has hosts of its own."""
-        return (self.parent or "") if self.slots is not None else ""
+        return "" if self.kind.whole_hosts else self.parent or ""
 
     def keys_of(self, rails: int) -> tuple[int, ...]:
         """The partition key of each rail; () before admission."""

@@ -39,6 +39,7 @@ from laas_service.domain.moves.consent import NO_CONSENT, Consent
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.routing.contention import Contention
 from laas_service.domain.routing.tenant_tables import joined_rails
+from laas_service.domain.tenancy import Kind, kind_of
 from laas_service.messages import Applied, Initiator
 
 
@@ -134,14 +135,14 @@ class AllocationRequest:
     """False: an administrator named the project, and nobody could tell whether it exists."""
 
     @property
-    def encloses(self) -> bool:
-        """Whether its hosts are for allocations inside."""
-        return self.container or self.sharing is not None
+    def kind(self) -> Kind:
+        """The kind of the allocation that is asked for."""
+        return kind_of(self.container, self.sharing, self.slots)
 
     @property
     def named(self) -> str:
         """What is asked for."""
-        return f"{self.hosts} hosts" if self.slots is None else f"{self.slots.slots} slots"
+        return self.kind.named(self.hosts)
 
 
 def check_demand(demand: SlotDemand) -> None:

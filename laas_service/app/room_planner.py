@@ -301,11 +301,7 @@ class RoomPlanner:
                 candidates.__contains__,
                 request_budget=budget,
             )
-            moves = [
-                Nearest(change, len(change.slots.moves))
-                for change in plan.changes
-                if change.slots is not None
-            ]
+            moves = [Nearest(change, len(change.unit_moves)) for change in plan.changes]
             stay = [] if permission.override else self._must_stay(moves, candidates, left)
             if not stay:
                 planned = self._planned(moves, candidates)
@@ -321,7 +317,7 @@ class RoomPlanner:
         The draft holds the places that announced moves lead to afterwards.
         """
         active = every_allocation(self._store.allocations, fabric=fabric_id, states={State.ACTIVE})
-        records = [one for one in active if one.slots is not None and one.parent == parent]
+        records = [one for one in active if one.part == parent]
         left = {} if permission.override else self.moves_left(records)
         inner, candidates = draft.ledger(parent), dict[str, AllocationRecord]()
         for record in records:

@@ -258,7 +258,7 @@ class Ranks(RestCommand):
         if not hosts:
             raise Refused(f"{allocation['name']} has no hosts; it is {allocation['state']}")
         names = [host["name"] for host in hosts]
-        return _rank_file(args.format, names, args.slots, bool(allocation["rails_joined"]))
+        return _rank_file(args.format, names, args.slots, bool(allocation.get("rails_joined")))
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         self.app.stdout.write(printable(self.answered(parsed_args)))

@@ -18,7 +18,7 @@ from laas_service.client.rest import SERVICE_TYPE, VERSION, Rest
 
 API_NAME = "isolated_network"
 API_VERSION_OPTION = "os_isolated_network_api_version"
-API_VERSIONS = ("1", "1.0", VERSION)
+API_VERSIONS = ("1", "1.0", "1.1", VERSION)
 DEFAULT_API_VERSION = VERSION
 
 

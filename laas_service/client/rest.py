@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SERVICE_TYPE = "isolated-network"
 """Service type in Keystone's catalog."""
 
-VERSION = "1.1"
+VERSION = "1.2"
 """The newest microversion that this client knows."""
 
 CHANGING = ("queued", "allocating", "releasing")

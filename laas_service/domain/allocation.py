@@ -14,6 +14,16 @@ from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.lanes import apart
+from laas_service.domain.slots import LEAST_RISK as LEAST_RISK
+from laas_service.domain.slots import MOST_RISK as MOST_RISK
+from laas_service.domain.slots import MOST_SLOTS as MOST_SLOTS
+from laas_service.domain.slots import Amounts as Amounts
+from laas_service.domain.slots import HeldSlots as HeldSlots
+from laas_service.domain.slots import Promise as Promise
+from laas_service.domain.slots import Sharing as Sharing
+from laas_service.domain.slots import SlotDemand as SlotDemand
+from laas_service.domain.slots import listed_amounts as listed_amounts
+from laas_service.domain.tenancy import Kind, kind_of
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
 from laas_service.domain.values import value
 
@@ -44,130 +54,6 @@ class Packing:
         return abs(self.closing[group] - self.until) + self.per_host * spare
 
 
-MOST_SLOTS = 65_536
-"""Virtual machines of one allocation."""
-
-LEAST_RISK, MOST_RISK = 1e-9, 0.5
-"""Bounds of the probability that demands exceed a link. The quantile is infinite at 0, and is
-not exact near it; above 0.5 demands would need less than their means."""
-
-
-class Sharing(NamedTuple):
-    """How the hosts of an allocation are shared: slots for virtual machines, and links."""
-
-    slots: int
-    """Virtual machines that each host holds, at least 1."""
-    bandwidth: float
-    """Of each link in each direction, in Gb/s."""
-    risk: float = 0.05
-    """The highest probability that stochastic demands exceed a link: 1e-9 to 0.5."""
-    open: bool = False
-    """Whether other projects than the owner's may have slots."""
-
-
-Amounts = float | tuple[float, ...]
-"""In Gb/s: of each virtual machine, or of one after the other."""
-
-
-def listed_amounts(amounts: Amounts) -> tuple[float, ...]:
-    """The amounts that are given: one of all virtual machines, or one of each."""
-    return amounts if isinstance(amounts, tuple) else (amounts,)
-
-
-class SlotDemand(NamedTuple):
-    """Virtual machines with demands for bandwidth; source: SVC's <N, mu, sigma>, and <N, (..)>.
-
-    Each sends and receives at most ``bandwidth``, for certain if ``deviation`` is 0. Otherwise
-    its demand is a normal variable of this mean and standard deviation, cut off at 0.
-    """
-
-    slots: int
-    """At least 1."""
-    bandwidth: Amounts
-    """Above 0."""
-    deviation: Amounts = 0.0
-
-    @property
-    def alike(self) -> bool:
-        """Whether one amount stands for all virtual machines."""
-        return not isinstance(self.bandwidth, tuple) and not isinstance(self.deviation, tuple)
-
-    @property
-    def each(self) -> list[tuple[float, float]]:
-        """(bandwidth, deviation) of each virtual machine."""
-        amounts = (self.bandwidth, self.deviation)
-        means, deviations = (
-            amount if isinstance(amount, tuple) else (amount,) * self.slots for amount in amounts
-        )
-        return list(zip(means, deviations, strict=True))
-
-    @property
-    def range(self) -> str:
-        """The bandwidths, for people."""
-        amounts = listed_amounts(self.bandwidth)
-        low, high = min(amounts), max(amounts)
-        return f"{low:g} Gb/s" if low == high else f"{low:g} to {high:g} Gb/s"
-
-
-class Promise(NamedTuple):
-    """What a virtual cluster is promised on a link in one direction.
-
-    Amounts are in steps of 1 / 2**20 Gb/s, and the variance of as many Gb/s squared.
-    """
-
-    link: int
-    """``2 * number``, and 1 more for the direction down. The number is ``Xgft.link_id``; that of
-    a host's own link is all cables between switches plus the host."""
-    certain: int
-    mean: int
-    variance: int
-
-
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """The place of a virtual cluster: slots of hosts, and what links promise."""
-
-    demand: SlotDemand
-    units: tuple[tuple[int, tuple[int, ...]], ...]
-    """(host, numbers of the virtual machines on it), ascending; no host is without any."""
-    promised: tuple[Promise, ...]
-    """Ascending by link."""
-    moves: tuple[tuple[int, int, int], ...] = ()
-    """(virtual machine by its old number, old host, new host) that lead to this place."""
-    passing: tuple[Promise, ...] = ()
-    """What links promise beside until these moves are over."""
-
-    @property
-    def counts(self) -> dict[int, int]:
-        """Host -> virtual machines."""
-        return {host: len(units) for host, units in self.units}
-
-    @property
-    def reached(self) -> Slots:
-        """The same place once all moves are over."""
-        return replace(self, moves=(), passing=())
-
-    def joined(self, other: Slots) -> Slots:
-        """What is held while virtual machines move between the two places; numbers mean nothing."""
-        old, new = dict(self.units), dict(other.units)
-        alike = self.demand.alike and other.demand.alike
-        units = (
-            (host, tuple(range(_most_units(old.get(host, ()), new.get(host, ()), alike=alike))))
-            for host in sorted(old.keys() | new.keys())
-        )
-        most: dict[int, Promise] = {}
-        for promise in (*self.promised, *self.passing, *other.promised, *other.passing):
-            known = most.get(promise.link, promise)
-            most[promise.link] = Promise(*map(max, promise, known))
-        promised = tuple(most[link] for link in sorted(most))
-        return Slots(self.demand, tuple(units), promised)
-
-
-def _most_units(old: Sequence[int], new: Sequence[int], *, alike: bool) -> int:
-    """Virtual machines on a host while some move; only those that differ keep their numbers."""
-    return max(len(old), len(new)) if alike else len({*old, *new})
-
-
 @value
 class Request:
     """A request for hosts for one tenant."""
@@ -192,6 +78,17 @@ class Request:
     """Parts per million of each link; only used in fabrics whose links are shared."""
     budget: RequestBudget | None = field(default=None, compare=False, repr=False)
     """Searches for this request pay their work from it as well, if there is one."""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the allocation that is asked for."""
+        return kind_of(self.container, self.sharing, self.slots)
+
+    @property
+    def demand(self) -> SlotDemand:
+        """What a request of kind ``Slots`` asks for."""
+        assert self.slots is not None, f"request {self.id!r} is for hosts"
+        return self.slots
 
 
 class GroupShare(NamedTuple):
@@ -335,14 +232,32 @@ class Allocation:
     """Parts per million of each link held; below ``WHOLE`` only if links are shared."""
     sharing: Sharing | None = None
     """How its hosts are shared by further allocations, whose ``parent`` is its id; None: not."""
-    slots: Slots | None = None
+    slots: HeldSlots | None = None
     """The slots and promises that it has in its parent, which shares its hosts. It holds no host
     and no link for itself then."""
 
     @property
-    def encloses(self) -> bool:
-        """Whether its hosts are for further allocations."""
-        return self.container or self.sharing is not None
+    def kind(self) -> Kind:
+        """What kind of tenancy it is; callers ask it, and not the fields."""
+        demand = None if self.slots is None else self.slots.demand
+        return kind_of(self.container, self.sharing, demand)
+
+    @property
+    def held_slots(self) -> HeldSlots:
+        """The slots of an allocation of kind ``Slots``."""
+        assert self.slots is not None, f"allocation {self.id!r} has hosts"
+        return self.slots
+
+    @property
+    def terms(self) -> Sharing:
+        """How an allocation of kind ``SharedHosts`` shares its hosts."""
+        assert self.sharing is not None, f"allocation {self.id!r} shares no hosts"
+        return self.sharing
+
+    @property
+    def unit_moves(self) -> tuple[tuple[int, int, int], ...]:
+        """Moves of virtual machines that lead to its slots; () without any, and of whole hosts."""
+        return () if self.slots is None else self.slots.moves
 
     @property
     def isolated(self) -> bool:
@@ -358,6 +273,10 @@ class Allocation:
         """Host numbers, ascending."""
         hosts = (topology.host_at(g, slot) for g, mask, _ in self.groups for slot in bits(mask))
         return tuple(sorted(host for host in hosts if host is not None))
+
+    def places(self, topology: Topology) -> tuple[int, ...]:
+        """Numbers of the hosts that it holds, or on which it has slots, ascending."""
+        return self.hosts(topology) if self.slots is None else tuple(self.slots.counts)
 
     def spines_by_pod(self, topology: Topology) -> Sequence[PodLanes]:
         """The spine uplinks held, as one integer for each pod that has some.
@@ -416,9 +335,9 @@ class Allocation:
     def joined(self, other: Allocation) -> Allocation:
         """The hosts and links of both; an owner holds both while its placement changes."""
         joined = self._combined(other, or_)
-        if self.slots is None or other.slots is None:
+        if self.kind.whole_hosts or other.kind.whole_hosts:
             return joined
-        return replace(joined, slots=self.slots.joined(other.slots))
+        return replace(joined, slots=self.held_slots.joined(other.held_slots))
 
     def beyond(self, other: Allocation) -> Allocation:
         """The hosts and links of this allocation that ``other`` does not hold."""

@@ -53,6 +53,7 @@ from laas_service.domain.errors import (
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import NO_CONSENT
 from laas_service.domain.routing.tenant_tables import joined_rails
+from laas_service.domain.tenancy import Container, Owned, SharedHosts, Slots
 from laas_service.domain.wording import listed
 
 KEY_TAKEN = "a request with the same key was faster"
@@ -105,7 +106,7 @@ class Admissions(QueueRooms):
         )
         if snapshot is not None and not snapshot.limits.admission:  # else what it uses counts
             request.begin_from(snapshot)
-        if new.slots is not None:  # it has to see the rows of those before it
+        if not new.kind.whole_hosts:  # it has to see the rows of those before it
             alone: AllocationRecord | NoFit = self.decider.decide(request)
             return alone
         return self.group.decide(request)
@@ -401,15 +402,16 @@ def _admitted(
 
     Slots of shared hosts have the routes and the partition key of the hosts.
     """
-    document, shared = allocation_document(answer), answer.slots is not None
+    document, kind = allocation_document(answer), answer.kind
     keys: tuple[int, ...] = ()
-    if not answer.container and not shared:
+    if kind.own_keys:
         joined = joined_rails(fabric.topology, fabric.inventory, answer)
         free = partition_keys.free(session, fabric.id, transactions.pkeys, len(set(joined)))
         key_of = dict(zip(sorted(set(joined)), free, strict=True))
         keys = tuple(key_of[first] for first in joined)
-    generation = transactions.advance(session, fabric.id, {"claim": document}, routes=not shared)
-    part = parent if shared else None
+    delta = {"claim": document}
+    generation = transactions.advance(session, fabric.id, delta, routes=kind.whole_hosts)
+    part = None if kind.whole_hosts else parent
     columns = {
         "generation": generation if part is None else part.generation,
         "pkey": keys[0] if keys else 0,
@@ -421,7 +423,7 @@ def _admitted(
 
 
 def _admitted_reason(answer: Allocation, columns: dict[str, Any]) -> str:
-    if answer.slots is not None:
+    if not answer.kind.whole_hosts:
         return reasons.slots_reason(answer)
     return reasons.claimed_reason(answer.size, _partitions(columns))
 
@@ -433,7 +435,7 @@ def _partitions(columns: dict[str, Any]) -> int:
 
 def _take(session: Session, record: AllocationRecord, answer: Allocation, draft: Ledger) -> None:
     """Insert the claims of an admitted request."""
-    if answer.slots is not None:
+    if not answer.kind.whole_hosts:
         part = draft.ledger(answer.parent).part
         assert part is not None
         slot_claims.take(session, record.fabric, part, answer)
@@ -460,12 +462,15 @@ def _request_document(new: AllocationRequest) -> dict[str, Any]:
         document["wait"] = True
     if new.parent is not None:
         document["parent"] = new.parent
-    if new.container:
-        document["container"] = True
-    if new.sharing is not None:
-        document["sharing"] = sharing_document(new.sharing)
-    if new.slots is not None:
-        document["demand"] = demand_document(new.slots)
+    match new.kind:
+        case Container():
+            document["container"] = True
+        case SharedHosts(sharing):
+            document["sharing"] = sharing_document(sharing)
+        case Slots(demand):
+            document["demand"] = demand_document(demand)
+        case Owned():
+            pass
     if new.risk is not None:
         document["risk"] = new.risk
     return document
@@ -490,9 +495,7 @@ def _claim_once(draft: Ledger, allocation: Allocation) -> None:
 
 def _must_contain(parent: Enclosing, new: AllocationRequest) -> None:
     """Return if an allocation accepts others of this class inside. Raises: Conflict."""
-    fits = parent.container if new.slots is None else parent.sharing is not None
-    if not fits or parent.fabric != new.fabric:
-        what = "is no container" if new.slots is None else "shares no hosts"
-        raise Conflict(f"allocation {parent.id!r} {what} on fabric {new.fabric!r}")
+    if not parent.kind.accepts(new.kind) or parent.fabric != new.fabric:
+        raise Conflict(f"allocation {parent.id!r} {new.kind.needs_parent} on fabric {new.fabric!r}")
     if parent.state not in ENTERABLE:
         raise Conflict(f"container {parent.id!r} is {parent.state.value}; name another")

@@ -39,6 +39,7 @@ from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
 from laas_service.app.records import AllocationRecord, Event, SizeEvent
 from laas_service.app.wording import reasons
 from laas_service.domain.errors import Conflict, NotFound
+from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.wording import listed
 from laas_service.messages import ConfirmedBy, Initiator, Span, seconds_by_span
 
@@ -193,7 +194,7 @@ class Allocations(Retention):
         lifecycle.check_successor(record, to)
         parked = lifecycle.parked_from(record, to)
         with self.transactions.writing(f"{to.value}") as session:
-            if record.encloses and to is State.RELEASING:
+            if record.kind.encloses and to is State.RELEASING:
                 locked_generation(session, record.fabric)
                 _check_empty(session, record)
             changed = self.transactions.update(
@@ -240,9 +241,9 @@ class Allocations(Retention):
         seconds: Mapping[Span, float] = NOT_MEASURED,
     ) -> AllocationRecord:
         lifecycle.check_handing_back(record)
-        shared = record.slots is not None
+        routes = record.kind.whole_hosts
         with self.transactions.writing("hand back") as session:
-            generation = self.transactions.advance(session, record.fabric, {}, routes=not shared)
+            generation = self.transactions.advance(session, record.fabric, {}, routes=routes)
             return self.transactions.update(
                 session,
                 record,
@@ -250,7 +251,7 @@ class Allocations(Retention):
                 reason or reasons.HANDED_BACK_REASON,
                 seconds=seconds,
                 handed_back=True,
-                generation=record.generation if shared else generation,
+                generation=generation if routes else record.generation,
                 **STEP_DONE,
             )
 
@@ -325,7 +326,7 @@ def _drop_claims(session: Session, record: AllocationRecord) -> None:
         return
     for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
         session.execute(delete(claim).where(claim.allocation == record.id))
-    if record.sharing is not None:
+    if isinstance(record.kind, SharedHosts):
         slot_claims.close(session, record.id)
 
 

@@ -183,7 +183,7 @@ class PlacementChanges:
         self, record: AllocationRecord, change: Change, reason: str, done: Mapping[str, Any]
     ) -> AllocationRecord:
         """Free what only the old placement held."""
-        if change.new.slots is not None:
+        if not change.new.kind.whole_hosts:
             return self._settle_slots(record, change, reason, done)
         with self.transactions.writing("settle") as session:
             fabric = self.ledgers.record(session, record.fabric)
@@ -211,20 +211,18 @@ class PlacementChanges:
     ) -> AllocationRecord:
         """Free the slots and promises that only the old placement had."""
         reached, held = _reached(change.new), change.held
-        assert held.slots is not None
-        assert reached.slots is not None
         with self.transactions.writing("settle") as session:
             document = allocation_document(reached)
             self.transactions.advance(session, record.fabric, {"change": document})
             part = read_record(session, record.part).placed
             assert part is not None
-            slot_claims.exchange(session, record.fabric, part, held.slots, reached)
+            slot_claims.exchange(session, record.fabric, part, held.held_slots, reached)
             return self.transactions.update(
                 session,
                 record,
                 record.state,
                 reason,
-                slots=reached.slots.demand.slots,
+                slots=reached.held_slots.demand.slots,
                 placed=document,
                 leaving=None,
                 phase=None,
@@ -234,8 +232,7 @@ class PlacementChanges:
 
 def _reached(placed: Allocation) -> Allocation:
     """The placement once no virtual machine has to move."""
-    assert placed.slots is not None
-    return replace(placed, slots=placed.slots.reached)
+    return replace(placed, slots=placed.held_slots.reached)
 
 
 @dataclass
@@ -268,8 +265,8 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
     @property
     def _more_slots(self) -> int:
         """The slots that count in addition."""
-        new, old = self._change.new.slots, self._old.slots
-        return 0 if new is None or old is None else new.demand.slots - old.demand.slots
+        new, old = (placed.kind.uses(0, inside=True) for placed in (self._change.new, self._old))
+        return new.slots - old.slots
 
     def search(self, draft: Ledger) -> Move | Settled[AllocationRecord | T]:
         answer = self.choose(draft.copy())
@@ -288,7 +285,7 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
 
     def write(self, session: Session, answer: Move, draft: Ledger) -> Written[AllocationRecord | T]:
         record, change = self.record, self._change
-        if change.new.slots is not None:
+        if not change.new.kind.whole_hosts:
             return self._write_slots(session, answer, draft)
         if self._more > 0:
             quotas.check_growth(session, record.project_id, self._more, self.limits)
@@ -328,12 +325,10 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         held = change.held if moving else change.new
         part = draft.ledger(record.parent).part
         assert part is not None
-        assert self._old.slots is not None
-        assert change.new.slots is not None
         delta = {"change": allocation_document(held)}
         generation = self.transactions.advance(session, record.fabric, delta)
-        slot_claims.exchange(session, record.fabric, part, self._old.slots, held)
-        demand, was = change.new.slots.demand, self._old.slots.demand
+        slot_claims.exchange(session, record.fabric, part, self._old.held_slots, held)
+        demand, was = change.new.held_slots.demand, self._old.held_slots.demand
         changed = self.transactions.update(
             session,
             record,

@@ -32,6 +32,7 @@ from laas_service.domain.faults.counter_documents import (
     memory_from,
 )
 from laas_service.domain.faults.counters import Findings, Owners, SwitchCounters, dismissed
+from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.topology import Link
 
 _TABLE = models.PortCounters
@@ -82,7 +83,9 @@ class PortCounters:
             if session.scalar(select(_TABLE.guid).where(*due).limit(1)) is None:
                 return False
             ledger = self.ledgers.caught_up(session, fabric_id).ledger
-        sharing = frozenset(held.id for held in ledger.everybody() if held.sharing is not None)
+        sharing = frozenset(
+            held.id for held in ledger.everybody() if isinstance(held.kind, SharedHosts)
+        )
         owners = Owners(ledger.owners_of_links(), ledger.owners_of_hosts(), sharing)
         query = select(_TABLE).where(*due).order_by(_TABLE.guid).limit(BATCH)
         with self.transactions.writing("account counters") as session:

@@ -76,11 +76,12 @@ def check(session: Session, new: AllocationRequest, limits: Limits) -> None:
     if not limits.admission:
         return
     allocations, hosts, slots = _used(session, new.project_id)
-    if new.slots is not None:
-        _hold("slots", slots + new.slots.slots, limits.slots)
+    more = new.kind.uses(new.hosts, inside=new.parent is not None)
+    if more.slots:
+        _hold("slots", slots + more.slots, limits.slots)
     _hold("allocations", allocations + 1, limits.allocations)
-    if new.parent is None:
-        _hold("hosts", hosts + new.hosts, limits.hosts)
+    if more.hosts:
+        _hold("hosts", hosts + more.hosts, limits.hosts)
 
 
 def check_growth(session: Session, project_id: str, more: int, limits: Limits) -> None:

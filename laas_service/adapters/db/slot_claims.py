@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import insert_rows
 from laas_service.adapters.db.transactions import batches
-from laas_service.domain.allocation import Allocation, Slots
+from laas_service.domain.allocation import Allocation, HeldSlots
 
 GRAIN = 1 << 20
 """Steps of 1 Gb/s, as in ``Promise``."""
@@ -44,21 +44,21 @@ _ADD_AMOUNTS = (
 
 def take(session: Session, fabric_id: str, part: Allocation, claimed: Allocation) -> None:
     """Record the slots and promises of an allocation that had none."""
-    assert claimed.slots is not None
-    amounts: dict[int, Sequence[int]] = {p.link: p[1:] for p in claimed.slots.promised}
-    _add(session, fabric_id, part, claimed.slots.counts, amounts)
+    slots = claimed.held_slots
+    amounts: dict[int, Sequence[int]] = {p.link: p[1:] for p in slots.promised}
+    _add(session, fabric_id, part, slots.counts, amounts)
     _insert(session, fabric_id, part, claimed)
 
 
 def exchange(
-    session: Session, fabric_id: str, part: Allocation, held: Slots, claimed: Allocation
+    session: Session, fabric_id: str, part: Allocation, held: HeldSlots, claimed: Allocation
 ) -> None:
     """Record other slots and promises of an allocation in place of those that are ``held``."""
-    assert claimed.slots is not None
-    counts = dict(claimed.slots.counts)
+    slots = claimed.held_slots
+    counts = dict(slots.counts)
     for host, units in held.counts.items():
         counts[host] = counts.get(host, 0) - units
-    amounts: dict[int, Sequence[int]] = {p.link: p[1:] for p in claimed.slots.promised}
+    amounts: dict[int, Sequence[int]] = {p.link: p[1:] for p in slots.promised}
     for link, *amount in held.promised:
         present = amounts.get(link, (0, 0, 0))
         amounts[link] = [a - b for a, b in zip(present, amount, strict=True)]
@@ -69,8 +69,7 @@ def exchange(
 
 def _insert(session: Session, fabric_id: str, part: Allocation, claimed: Allocation) -> None:
     """Insert the rows of one allocation."""
-    slots = claimed.slots
-    assert slots is not None
+    slots = claimed.held_slots
     owner = {"fabric": fabric_id, "part": part.id, "allocation": claimed.id}
     units = ({**owner, "host": host, "units": n} for host, n in slots.counts.items())
     insert_rows(session, models.SlotClaim, *units)
@@ -116,8 +115,7 @@ def _add(
     amounts: Mapping[int, Sequence[int]],
 ) -> None:
     """Add to the sums; rows that are not there yet are made."""
-    part, sharing = of.id, of.sharing
-    assert sharing is not None
+    part, sharing = of.id, of.terms
     owner = {"fabric": fabric_id, "part": part}
     known = _known(session, _HOSTS.host, part, list(counts))
     new = ({**owner, "host": h, "slots": sharing.slots, "used": 0} for h in counts.keys() - known)

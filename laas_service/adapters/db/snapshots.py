@@ -57,7 +57,7 @@ class Snapshots:
                 if id in fabrics
             }
             parts = []
-            if asked.slots is not None and asked.parent is None:
+            if not asked.kind.whole_hosts and asked.parent is None:
                 parts = read_all_enclosing(session, _shared(ledgers.values()))
             possible = {
                 id: FabricSnapshot(
@@ -87,7 +87,7 @@ def _possible(
     """The fabrics that a request may be placed on; they need not exist."""
     if parents is not None:
         return [parents]
-    if asked.slots is not None:
+    if not asked.kind.whole_hosts:
         return [asked.fabric] if asked.fabric else list(fabrics)
     if named := asked.fabric or default:
         return [named]

@@ -18,10 +18,11 @@ from laas_service.adapters.db.apart import shared
 from laas_service.adapters.documents import allocation_from, inventory_from, topology_from
 from laas_service.app.lifecycle import HOLDING, Phase, State
 from laas_service.app.records import HostState, LinkState
-from laas_service.domain.allocation import Allocation
+from laas_service.domain.allocation import Allocation, Promise
 from laas_service.domain.errors import LaasError
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.tenancy import SharedHosts, kind_of
 from laas_service.domain.topology import Topology
 from laas_service.domain.wording import listed
 
@@ -77,7 +78,7 @@ def _dangling(connection: Connection) -> Iterator[str]:
         .where(child.c.parent.is_not(None))
     )
     for id, demand, here, container, is_container, sharing, there in connection.execute(query):
-        accepts = is_container if demand is None else sharing is not None
+        accepts = kind_of(is_container, sharing, None).accepts(kind_of(False, None, demand))
         if container is None or not accepts or there != here:
             yield f"allocation {id} is inside what is no container of its fabric"
 
@@ -258,28 +259,29 @@ def _shared(
             sums[load.part, load.link][at] += amount
     for row in rows:
         held = placed.get(row.id)
-        slots = held.slots if held is not None else None
-        if (slots is not None) != (row.demand is not None and held is not None):
+        counts, promised = dict[int, int](), tuple[Promise, ...]()
+        if held is not None and not held.kind.whole_hosts:
+            counts, promised = held.held_slots.counts, held.held_slots.promised
+        if held is not None and held.kind.whole_hosts != (row.demand is None):
             yield f"allocation {row.id} is of another class than its placement"
-        if units[row.id] != (slots.counts if slots is not None else {}):
+        if units[row.id] != counts:
             yield f"allocation {row.id} claims other slots than it has"
-        promised = slots.promised if slots is not None else ()
         if loads[row.id] != {promise.link: tuple(promise[1:]) for promise in promised}:
             yield f"allocation {row.id} claims other promises of links than it has"
     shared = {held.id: held.hosts(topology) for held in placed.values() if held.sharing}
     hosts = {(part, host) for part, numbers in shared.items() for host in numbers}
     for row in _rows(connection, models.SharedHost, fabric=id):
         of = placed.get(row.part)
-        sharing = of.sharing if of is not None else None
-        if sharing is None or (row.part, row.host) not in hosts:
+        if of is None or (row.part, row.host) not in hosts:
             yield f"fabric {id}: {row.part} shares host {row.host}, which it does not share"
-        elif row.slots != sharing.slots or not 0 <= row.used <= row.slots:
+        elif row.slots != of.terms.slots or not 0 <= row.used <= row.slots:
             yield f"fabric {id}: host {row.host} has given {row.used} of {row.slots} slots"
         if row.used != used.pop((row.part, row.host), 0):
             yield f"fabric {id}: host {row.host} counts {row.used} slots, its owners others"
     for row in _rows(connection, models.SharedLink, fabric=id):
         of = placed.get(row.part)
-        if of is None or of.sharing is None or row.capacity != int(of.sharing.bandwidth * 2**20):
+        shares = of is not None and isinstance(of.kind, SharedHosts)
+        if of is None or not shares or row.capacity != int(of.terms.bandwidth * 2**20):
             yield f"fabric {id}: directed link {row.link} of {row.part} has another bandwidth"
         room = row.capacity - row.certain - row.mean
         if room < 0 or room**2 < row.chance * row.variance:

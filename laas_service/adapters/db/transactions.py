@@ -353,7 +353,6 @@ def read_all_enclosing(session: Session, ids: Sequence[str]) -> list[Enclosing]:
     found = {}
     for some in batches(ids):
         for row in session.execute(_ENCLOSING, {"ids": some}):
-            sharing = None if row.sharing is None else sharing_from(row.sharing)
             found[row.id] = Enclosing(
                 row.id,
                 row.fabric,
@@ -361,7 +360,7 @@ def read_all_enclosing(session: Session, ids: Sequence[str]) -> list[Enclosing]:
                 State(row.state),
                 row.generation,
                 row.container,
-                sharing,
+                row.sharing and sharing_from(row.sharing),
             )
     return [found[id] for id in ids if id in found]
 

@@ -16,6 +16,7 @@ from laas_service.api.schemas.agents import (
     Octets,
 )
 from laas_service.api.schemas.allocations import (
+    FOREIGN,
     Allocation,
     AllocationList,
     AllocationSummary,

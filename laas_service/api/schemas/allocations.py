@@ -2,11 +2,11 @@
 
 """Schemas of answers about allocations."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, Field, RootModel
+from pydantic import AwareDatetime, ConfigDict, Field, RootModel
 
 from laas_service.api.schemas.base import Schema, Shown
 from laas_service.api.schemas.placements import (
@@ -26,6 +26,7 @@ from laas_service.app.records import Event as RecordedEvent
 from laas_service.domain.allocation import Refusal
 from laas_service.domain.faults import degradation
 from laas_service.domain.moves.consent import Movable
+from laas_service.domain.tenancy import Container, Kind, Owned, SharedHosts, Slots
 from laas_service.domain.topology import link_name
 from laas_service.messages import ConfirmedBy, Span
 
@@ -63,8 +64,29 @@ class History(Schema):
     next: Annotated[str | None, Field(description="The next page.")]
 
 
+_OF_SLOTS = frozenset(SlotsShown.model_fields)
+_OF_HOSTS = frozenset(Holding.model_fields) - {"hosts"} | {"constraints", "bridge"}
+_KEYS = frozenset({"pkey", "pkeys"})
+
+FOREIGN: Mapping[type[Kind], frozenset[str]] = {
+    Owned: _OF_SLOTS | {"container", "sharing"},
+    Container: _OF_SLOTS | _KEYS | {"sharing"},
+    SharedHosts: _OF_SLOTS | {"container"},
+    Slots: _OF_HOSTS | _KEYS | {"container", "sharing"},
+}
+"""Fields that a kind of tenancy does not have; answers lack them from 1.2 on."""
+
+
+def _sometimes(schema: dict[str, Any]) -> None:
+    """No field is required that another kind does not have."""
+    absent = frozenset[str]().union(*FOREIGN.values())
+    schema["required"] = [name for name in schema["required"] if name not in absent]
+
+
 class DryRun(SlotsShown, Holding):
     """The answer to a dry run; nothing is reserved."""
+
+    model_config = ConfigDict(json_schema_extra=_sometimes)
 
     fabric: str
     name: str
@@ -201,6 +223,8 @@ class Announced(Schema):
 
 
 class AllocationSummary(SlotsShown, Holding):
+    model_config = ConfigDict(json_schema_extra=_sometimes)
+
     id: str
     name: str
     fabric: str
@@ -291,7 +315,7 @@ class AllocationSummary(SlotsShown, Holding):
             "fabric": record.fabric,
             "project_id": record.project_id,
             "policy": record.policy,
-            "class": Class.OWNED if record.slots is None else Class.SHARED,
+            "class": Class(record.kind.class_of_service),
             "state": record.state,
             "version": record.version,
             "requested": record.placed.requested if record.placed else record.hosts,

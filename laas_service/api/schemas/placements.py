@@ -56,11 +56,11 @@ class Holding(Schema):
         fabric: FabricRecord, placed: Placed | None, failed: Collection[Cable] = ()
     ) -> dict[str, Any]:
         topology, names = fabric.topology, fabric.inventory.host_names
-        if placed is None or placed.slots is not None:
-            slots = placed.slots.units if placed is not None and placed.slots is not None else ()
+        if placed is None or not placed.kind.whole_hosts:
+            places = placed.places(topology) if placed is not None else ()
             hosts = [
                 RankedHost(index=host, name=names[host], rank=rank)
-                for rank, (host, _) in enumerate(slots)
+                for rank, host in enumerate(places)
             ]
             nothing: dict[str, Any] = dict.fromkeys(("shape", "contention_free", "worst_load"))
             return nothing | {"hosts": hosts, "leaf_links": [], "spine_links": [], "links": []}
@@ -92,9 +92,7 @@ class Holding(Schema):
     @staticmethod
     def names(fabric: FabricRecord, placed: Placed | None) -> list[str]:
         """The hosts of a placement by name."""
-        hosts = placed.hosts(fabric.topology) if placed is not None else ()
-        if placed is not None and placed.slots is not None:
-            hosts = tuple(placed.slots.counts)
+        hosts = placed.places(fabric.topology) if placed is not None else ()
         return [fabric.inventory.host_names[host] for host in hosts]
 
 
@@ -163,19 +161,20 @@ class SlotsShown(Schema):
         placed: Placed | None,
         limited_by: str | None = None,
     ) -> dict[str, Any]:
-        names, slots = fabric.inventory.host_names, placed.slots if placed is not None else None
+        names = fabric.inventory.host_names
+        held = placed.slots if placed is not None else None
+        units, moves = (held.units, held.moves) if held else ((), ())
         return {
             "slots": demand.slots if demand is not None else None,
             "bandwidth": demand.bandwidth if demand is not None else None,
             "deviation": demand.deviation if demand is not None else None,
             "enforcement": ENFORCEMENTS[limited_by] if demand is not None else None,
             "units": [
-                HostedUnits(index=host, name=names[host], units=list(units))
-                for host, units in (slots.units if slots is not None else ())
+                HostedUnits(index=host, name=names[host], units=list(numbers))
+                for host, numbers in units
             ],
             "unit_moves": [
-                UnitMove(unit=unit, leaves=names[old], joins=names[new])
-                for unit, old, new in (slots.moves if slots is not None else ())
+                UnitMove(unit=unit, leaves=names[old], joins=names[new]) for unit, old, new in moves
             ],
         }
 
@@ -184,7 +183,7 @@ def hosts_gained(fabric: FabricRecord, before: Placed | None, after: Placed | No
     """The hosts that only ``after`` has, by name; none if there is only one placement."""
     if before is None or after is None:
         return []
-    if before.slots is None:
+    if before.kind.whole_hosts:
         return Holding.names(fabric, after.beyond(before))
     present = set(Holding.names(fabric, before))
     return [name for name in Holding.names(fabric, after) if name not in present]

@@ -14,6 +14,7 @@ from laas_service.domain.allocation import Allocation, Sharing
 from laas_service.domain.faults.counters import Findings, Rate
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.ledger import LedgerView
+from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.topology import LeafLink, Link, link_name
 from laas_service.domain.virtual_clusters.routed_site import LinkLoad
 from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
@@ -81,7 +82,7 @@ def promises(
 
     Those on the hosts of an allocation are a part of their own (``views.parts``).
     """
-    sharers = [held for held in ledger.everybody() if held.sharing is not None]
+    sharers = [held for held in ledger.everybody() if isinstance(held.kind, SharedHosts)]
     if not sharers:
         return
     rates = _rates(counters)
@@ -129,5 +130,4 @@ def _entry(fabric: FabricRecord, sharer: Allocation, load: LinkLoad, rates: Rate
             at, rate = rates[port]
             amount = BITS * (rate.sent if sends else rate.received)
             measured = Measured(amount, rate.seconds, datetime.fromtimestamp(at, UTC))
-    assert sharer.sharing is not None
-    return PromiseEntry(sharer.id, sharer.sharing, link, host, name, bool(down), load, measured)
+    return PromiseEntry(sharer.id, sharer.terms, link, host, name, bool(down), load, measured)

@@ -35,10 +35,9 @@ def slot_fit(
         InvalidInput: a risk is not above 0 and at most 0.5, or there are too many.
     """
     assert ledger.part is not None
-    assert ledger.part.sharing is not None
     if len(risks) > MOST_RISKS:
         raise InvalidInput("risks", len(risks), f"name at most {MOST_RISKS}")
-    asked = sorted({*risks, ledger.part.sharing.risk}) if risks else []
+    asked = sorted({*risks, ledger.part.terms.risk}) if risks else []
     with budget.portion(2 if asked else 1):
         answer = slots.propose(ledger, Request("", 0, slots=demand, budget=budget))
         largest = answer.largest_fit if isinstance(answer, NoFit) else None

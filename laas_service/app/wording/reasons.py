@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from laas_service.app.lifecycle import Action, Change, Phase
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.moves.consent import Movable
+from laas_service.domain.tenancy import Container, Kind, Owned, SharedHosts, Slots
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.wording import listed
 from laas_service.messages import ConfirmedBy
@@ -26,41 +27,36 @@ RESIZE_REASON = "resize from "
 HANDED_BACK_REASON = "its routes are to be withdrawn"
 
 
-def active_reason(
-    by: ConfirmedBy,
-    *,
-    scripted: bool,
-    container: bool,
-    shared: bool = False,
-    claimed: bool = False,
-) -> str:
+def active_reason(by: ConfirmedBy, kind: Kind, *, scripted: bool, claimed: bool = False) -> str:
     """``by`` confirmed the routes. With ``scripted`` an operator hands hosts over by a script.
 
-    ``shared`` are slots of shared hosts; with ``claimed`` compute keeps servers to them.
+    With ``claimed`` compute keeps servers to slots of shared hosts.
     """
-    if shared and claimed:
-        hosts = "slots set in placement; bandwidth is accounted, not enforced"
-    elif shared:
-        hosts = "slots and bandwidth are accounted, not enforced"
-    elif container:
-        hosts = "hosts stay in the pool, for allocations inside"
-    elif scripted:
-        hosts = "script that hands the hosts over written, nobody checked that it was run"
-    else:
-        hosts = "hosts handed over"
+    match kind:
+        case Slots() if claimed:
+            hosts = "slots set in placement; bandwidth is accounted, not enforced"
+        case Slots():
+            hosts = "slots and bandwidth are accounted, not enforced"
+        case Container() | SharedHosts():
+            hosts = "hosts stay in the pool, for allocations inside"
+        case Owned() if scripted:
+            hosts = "script that hands the hosts over written, nobody checked that it was run"
+        case Owned():
+            hosts = "hosts handed over"
     return f"routes {CONFIRMATION[by]}; {hosts}"
 
 
-def freed_reason(by: ConfirmedBy, *, scripted: bool, container: bool, shared: bool = False) -> str:
+def freed_reason(by: ConfirmedBy, kind: Kind, *, scripted: bool) -> str:
     """``by`` confirmed the withdrawal of the routes; the rest as for ``active_reason``."""
-    if shared:
-        return "slots and bandwidth given back"
-    if container:
-        hosts = "hosts stayed in the pool"
-    elif scripted:
-        hosts = "script that takes the hosts back written, nobody checked that it was run"
-    else:
-        hosts = "hosts taken back"
+    match kind:
+        case Slots():
+            return "slots and bandwidth given back"
+        case Container() | SharedHosts():
+            hosts = "hosts stayed in the pool"
+        case Owned() if scripted:
+            hosts = "script that takes the hosts back written, nobody checked that it was run"
+        case Owned():
+            hosts = "hosts taken back"
     return f"{hosts}; withdrawal of the routes {CONFIRMATION[by]}"
 
 
@@ -89,16 +85,14 @@ def claimed_reason(hosts: int, partitions: int = 1) -> str:
 
 def slots_reason(placed: Allocation) -> str:
     """Slots of shared hosts were claimed."""
-    assert placed.slots is not None
-    hosts = len(placed.slots.units)
-    return f"claimed {placed.slots.demand.slots} slots on {hosts} shared hosts of {placed.parent}"
+    slots = placed.held_slots
+    hosts = len(slots.units)
+    return f"claimed {slots.demand.slots} slots on {hosts} shared hosts of {placed.parent}"
 
 
 def slot_change_reason(old: Allocation, new: Allocation, named: Sequence[str], user: str) -> str:
     """``user`` asked for other slots; ``named`` are the moves."""
-    assert old.slots is not None
-    assert new.slots is not None
-    was, now = old.slots.demand, new.slots.demand
+    was, now = old.held_slots.demand, new.held_slots.demand
     told = f"{was.slots} slots of {was.range} to {now.slots} of {now.range}"
     return f"{told} asked for by {user}: {listed(named) if named else 'nothing moves'}"
 
@@ -114,8 +108,7 @@ def limited_reason(by: str | None) -> str:
 
 def settled_reason(change: Change) -> str:
     """The slots of a change are set in compute, and no server is beyond them."""
-    assert change.new.slots is not None
-    return f"{change.new.slots.demand.slots} slots set; no server is beyond them"
+    return f"{change.new.held_slots.demand.slots} slots set; no server is beyond them"
 
 
 def cancelled_reason(user: str) -> str:
@@ -182,7 +175,7 @@ def _over(change: Change, topology: Topology, by: ConfirmedBy) -> str:
 
 
 def _moves(change: Change) -> str:
-    moves = change.new.slots.moves if change.new.slots is not None else ()
+    moves = change.new.unit_moves
     return f"{len(moves)} {'move' if len(moves) == 1 else 'moves'}"
 
 
@@ -238,8 +231,8 @@ def announced_reason(
     """``user`` asked for the move; ``why`` goes behind "a move", like "off drained hosts"."""
     left, joined = old.beyond(new), new.beyond(old)
     what = f"{_hosts(left)} leave, {_hosts(joined)} join" if left.size else "links alone"
-    if new.slots is not None:
-        what = f"{units_named(len(new.slots.moves))} to other shared hosts"
+    if not new.kind.whole_hosts:
+        what = f"{units_named(len(new.unit_moves))} to other shared hosts"
     objection = "no consent is needed" if forced else "movable = never calls it off until then"
     return f"a move {why} is announced by {user} for {begins} or later: {what}; {objection}"
 
@@ -265,8 +258,8 @@ def units_named(units: int) -> str:
 
 def moved_reason(change: Change, movable: Movable) -> str:
     """The move that was announced begins."""
-    if change.new.slots is not None:
-        return f"moves as announced: {units_named(len(change.new.slots.moves))}"
+    if not change.new.kind.whole_hosts:
+        return f"moves as announced: {units_named(len(change.new.unit_moves))}"
     if not _changes_hosts(change):
         return "moves as announced: links alone, servers run on"
     return f"moves as announced: {_exchange(change, movable)}"

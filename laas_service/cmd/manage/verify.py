@@ -285,9 +285,9 @@ def _slot_violations(
     if rows is not None and _has(record, rows):
         tables = verification.physical_tables(rows, record.inventory.lids)
     places = {
-        id: [placed.slots for placed in (change.old, change.new) if placed.slots is not None]
+        id: [change.old.held_slots, change.new.held_slots]
         for id, change in changing.items()
-        if change.new.slots is not None
+        if not change.new.kind.whole_hosts
     }
     return verification.slot_violations(
         record.topology, record.inventory, held, sharers, tables, places

@@ -58,9 +58,7 @@ def propose_in_scope(policy: Policy, fabric: LedgerView, request: Request) -> Al
     parent = request.parent
     view = fabric if parent == fabric.scope else fabric.ledger(parent)
     answer = propose(policy, view, request)
-    if isinstance(answer, Allocation) and (
-        parent is not None or request.container or request.sharing is not None
-    ):
+    if isinstance(answer, Allocation) and (parent is not None or request.kind.encloses):
         return replace(
             answer,
             parent=parent,

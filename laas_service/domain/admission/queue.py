@@ -354,7 +354,8 @@ class EasyQueue(Queue):
         if reservation is None or vetoes is None:
             return False
         taken, known = 0, None
-        if newcomer.slots is None:  # vetoes compare whole hosts and links
+        whole_hosts = newcomer.kind.whole_hosts
+        if whole_hosts:  # vetoes compare whole hosts and links
             taken = vetoes.taken(newcomer)
             known = vetoes.known(taken, newcomer, reservation.planned)
         if known is not None:
@@ -363,7 +364,7 @@ class EasyQueue(Queue):
         with self._beside(newcomer):
             answer = self._head_at_shadow(future)
         if isinstance(answer, NoFit):
-            if newcomer.slots is None:
+            if whole_hosts:
                 vetoes.add(taken, newcomer, proven=not answer.reason.unproven)
             return False
         self._reserved = (head, Reservation(reservation.time, answer))
@@ -526,6 +527,6 @@ class _Refusals:
 
 def _kind(request: Request) -> _RequestKind:
     constraints, bandwidth, slots = request.constraints, request.bandwidth, request.slots
-    if constraints is None and bandwidth is None and slots is None:
+    if constraints is None and bandwidth is None and request.kind.whole_hosts:
         return request.hosts
     return request.hosts, constraints, bandwidth, slots

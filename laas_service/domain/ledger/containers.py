@@ -12,6 +12,7 @@ from laas_service.domain.ledger.free import ReaderCaches
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState, S
 from laas_service.domain.shared_plane import NO_PLANE
+from laas_service.domain.tenancy import SharedHosts
 
 
 def walk(ledger: S) -> Iterator[S]:
@@ -75,7 +76,7 @@ def restrict(view: LedgerState, extent: Masks) -> None:
 def begin(ledger: S, container: Allocation, view: S) -> None:
     """Keep ``view``, restricted to a container, as the container's ledger, without children."""
     view.scope, view.nests, view.shared_plane = container.id, True, NO_PLANE
-    view.part = container if container.sharing is not None else None
+    view.part = container if isinstance(container.kind, SharedHosts) else None
     disown(view)
     ledger.inside[container.id] = view
 

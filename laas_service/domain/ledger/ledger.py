@@ -13,6 +13,7 @@ from laas_service.domain.ledger import containers, faults, ownership, slots
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState, comparable, copied
 from laas_service.domain.ledger.trial import Taking, trial
+from laas_service.domain.tenancy import Kind
 from laas_service.domain.topology import Link, Topology
 
 
@@ -50,16 +51,16 @@ class Ledger(LedgerState):
             raise DoubleClaim(f"allocation {allocation.id!r} already holds hosts")
         nested = self.nests and allocation.parent != self.scope
         ledger = self.ledger(allocation.parent) if nested else self
-        slots.check_class(ledger, allocation)
-        if allocation.slots is not None:
-            slots.check_free(ledger, allocation.slots)
-            slots.take(ledger, allocation.slots)
-        else:
+        kind = allocation.kind
+        slots.check_class(ledger, allocation.id, kind)
+        if kind.whole_hosts:
             ledger._check_free(allocation)
             ledger._take(allocation)
+        else:
+            slots.check_free(ledger, allocation.held_slots)
+            slots.take(ledger, allocation.held_slots)
         ledger.allocations[allocation.id] = allocation
-        if allocation.encloses:
-            ledger._open(allocation)
+        ledger._open(allocation, kind)
 
     def release(self, allocation_id: str) -> Allocation:
         """Take everything back from an owner; hosts and links that are down do not become free.
@@ -71,10 +72,10 @@ class Ledger(LedgerState):
         ledger = self.holder(allocation_id)
         containers.end(ledger, allocation_id)
         allocation = ledger.allocations.pop(allocation_id)
-        if allocation.slots is not None:
-            slots.give_back(ledger, allocation.slots)
-        else:
+        if allocation.kind.whole_hosts:
             ledger._give_back(allocation)
+        else:
+            slots.give_back(ledger, allocation.held_slots)
         return allocation
 
     def change(self, allocation: Allocation) -> Allocation:
@@ -91,10 +92,11 @@ class Ledger(LedgerState):
         """
         ledger = self.holder(allocation.id)
         previous = ledger.allocations[allocation.id]
-        if previous.slots is not None and allocation.slots is not None:
-            slots.check_free(ledger, allocation.slots, previous.slots)
-            slots.give_back(ledger, previous.slots)
-            slots.take(ledger, allocation.slots)
+        kind = allocation.kind
+        if not kind.whole_hosts:
+            slots.check_free(ledger, allocation.held_slots, previous.held_slots)
+            slots.give_back(ledger, previous.held_slots)
+            slots.take(ledger, allocation.held_slots)
             ledger.allocations[allocation.id] = allocation
             return previous
         added = allocation.beyond(previous)
@@ -103,7 +105,7 @@ class Ledger(LedgerState):
         ledger._take(added)
         ledger.allocations[allocation.id] = allocation
         ledger._give_back(previous.beyond(allocation))
-        ledger._open(allocation)
+        ledger._open(allocation, kind)
         return previous
 
     _check_free = ownership.check_free
@@ -139,9 +141,9 @@ class Ledger(LedgerState):
     holder = containers.holder
     """The ledger in which an allocation is. Raises: NotFound."""
 
-    def _open(self, container: Allocation) -> None:
+    def _open(self, container: Allocation, kind: Kind) -> None:
         """Begin the ledger of what an allocation holds, if it is for others."""
-        if container.encloses and self.nests:
+        if kind.encloses and self.nests:
             containers.begin(self, container, self.within(Masks.of(self.topology, container)))
 
     # -- hosts, links, the shared plane ---------------------------------------

@@ -123,7 +123,7 @@ def plan_moves(
 def can_move(allocation: Allocation) -> bool:
     """Whether the planner knows other placements for an allocation."""
     shaped = allocation.policy in SHAPED or allocation.policy == "baseline"
-    return shaped and allocation.bandwidth == WHOLE and not allocation.encloses
+    return shaped and allocation.bandwidth == WHOLE and allocation.kind.handed_over
 
 
 class _Planner:

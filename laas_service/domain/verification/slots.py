@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from statistics import NormalDist
 
-from laas_service.domain.allocation import Allocation, Promise, Slots
+from laas_service.domain.allocation import Allocation, HeldSlots, Promise
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology, link_name
 from laas_service.domain.verification.wires import Wires
@@ -24,7 +24,7 @@ STEPS = 2**20
 """Steps of 1 Gb/s in a ``Promise``."""
 
 NORMAL = NormalDist()
-NO_PLACES: Mapping[str, Sequence[Slots]] = {}
+NO_PLACES: Mapping[str, Sequence[HeldSlots]] = {}
 
 
 def slot_violations(
@@ -33,7 +33,7 @@ def slot_violations(
     allocations: Iterable[Allocation],
     sharers: Iterable[Allocation],
     tables: Mapping[int, Mapping[int, int]] | None = None,
-    places: Mapping[str, Sequence[Slots]] = NO_PLACES,
+    places: Mapping[str, Sequence[HeldSlots]] = NO_PLACES,
 ) -> list[str]:
     """All violations by allocations that have slots.
 
@@ -63,47 +63,44 @@ def _of_hosts(
     topology: Topology,
     part: Allocation,
     sharers: Iterable[Allocation],
-    places: Mapping[str, Sequence[Slots]],
+    places: Mapping[str, Sequence[HeldSlots]],
 ) -> Iterator[str]:
-    assert part.sharing is not None
     hosts, used = set(part.hosts(topology)), Counter[int]()
     for sharer in sharers:
-        assert sharer.slots is not None
-        placed = sorted(unit for _, units in sharer.slots.units for unit in units)
-        if sharer.id not in places and placed != list(range(sharer.slots.demand.slots)):
+        slots = sharer.held_slots
+        placed = sorted(unit for _, units in slots.units for unit in units)
+        if sharer.id not in places and placed != list(range(slots.demand.slots)):
             yield f"slots: {sharer.id} has virtual machines without exactly one slot"
-        for host, units in sharer.slots.units:
+        for host, units in slots.units:
             used[host] += len(units)
             if host not in hosts:
                 yield f"slots: {sharer.id} has slots of host {host}, which {part.id} does not share"
     for host, count in sorted(used.items()):
-        if count > part.sharing.slots:
-            yield f"slots: host {host} gives {count} of {part.sharing.slots} slots"
+        if count > part.terms.slots:
+            yield f"slots: host {host} gives {count} of {part.terms.slots} slots"
 
 
 def _of_links(topology: Topology, part: Allocation, sharers: Iterable[Allocation]) -> Iterator[str]:
-    assert part.sharing is not None
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
     for sharer in sharers:
-        assert sharer.slots is not None
-        for link, *amounts in sharer.slots.promised:
+        for link, *amounts in sharer.held_slots.promised:
             sums[link] = [a + b for a, b in zip(sums[link], amounts, strict=True)]
-    quantile = NORMAL.inv_cdf(1 - part.sharing.risk)
+    quantile = NORMAL.inv_cdf(1 - part.terms.risk)
     for link, (certain, mean, variance) in sorted(sums.items()):
         needed = (certain + mean) / STEPS + quantile * math.sqrt(variance / STEPS)
-        if needed > part.sharing.bandwidth * (1 + 1e-9):
+        if needed > part.terms.bandwidth * (1 + 1e-9):
             yield (
                 f"slots: {_named(topology, link)} promises {needed:.3f} of "
-                f"{part.sharing.bandwidth:g} Gb/s"
+                f"{part.terms.bandwidth:g} Gb/s"
             )
 
 
 def _of_tables(
-    topology: Topology, wires: Wires, sharer: Allocation, places: Mapping[str, Sequence[Slots]]
+    topology: Topology, wires: Wires, sharer: Allocation, places: Mapping[str, Sequence[HeldSlots]]
 ) -> Iterator[str]:
-    assert sharer.slots is not None
-    promised = {promise.link: promise for promise in sharer.slots.promised}
-    for place in places.get(sharer.id, (sharer.slots,)):
+    held = sharer.held_slots
+    promised = {promise.link: promise for promise in held.promised}
+    for place in places.get(sharer.id, (held,)):
         counts, pairs = place.counts, defaultdict[int, list[tuple[int, int]]](list)
         ports = {e.host: e for e in wires.endpoints.values() if e.host in counts}
         for source in counts:
@@ -127,7 +124,7 @@ def _of_tables(
                 yield f"slots: {sharer.id} can put {short} on {_named(topology, link)}"
 
 
-def _short(place: Slots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
+def _short(place: HeldSlots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
     """What the demands of a place need on a link with these pairs, if it is more than given."""
     if not place.demand.alike:
         return _short_of_each(place, pairs, given)
@@ -150,7 +147,7 @@ def _positive(mean: float, deviation: float) -> float:
     return mean * NORMAL.cdf(mean / deviation) + deviation * NORMAL.pdf(mean / deviation)
 
 
-def _short_of_each(place: Slots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
+def _short_of_each(place: HeldSlots, pairs: Sequence[tuple[int, int]], given: Promise) -> str:
     """As ``_short``, where demands differ: empty if what is given is enough for any cover.
 
     A cover has the sender or the receiver of each pair. Of the senders outside it, it has all

@@ -213,8 +213,7 @@ class _Search:
                 raise _OutOfSearches
             self.left -= 1
             present = self.fabric.allocations[id]
-            assert present.slots is not None
-            demand = present.slots.demand
+            demand = present.held_slots.demand
             answer = change_on(self.site, present, demand, self.budget, self.request_budget)
             if not isinstance(answer, Allocation):
                 self.cut_off |= isinstance(answer, Refused) and not answer.proven
@@ -243,8 +242,7 @@ class _Search:
 
 
 def _all_moves(change: Allocation) -> Iterator[tuple[int, int, int]]:
-    assert change.slots is not None
-    yield from change.slots.moves
+    yield from change.held_slots.moves
 
 
 def _moves(change: Allocation) -> int:
@@ -256,5 +254,4 @@ def _total(changes: Changes) -> int:
 
 
 def _counts(change: Allocation) -> Mapping[int, int]:
-    assert change.slots is not None
-    return change.slots.counts
+    return change.held_slots.counts

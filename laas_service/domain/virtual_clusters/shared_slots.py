@@ -21,13 +21,13 @@ import numpy as np
 from laas_service.domain.allocation import (
     MOST_SLOTS,
     Allocation,
+    HeldSlots,
     NoFit,
     Promise,
     Refusal,
     Request,
     Sharing,
     SlotDemand,
-    Slots,
 )
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import LaasError, LimitExceeded, NotFound
@@ -121,10 +121,10 @@ class SharedSlots:
         Raises:
             NotFound: the ledger is of no allocation that shares its hosts.
         """
-        assert request.slots is not None
-        demand = _bounded(fabric, request.slots)
+        wanted = request.demand
+        demand = _bounded(fabric, wanted)
         site, budget = self._site(fabric), request.budget
-        cluster, asked = _cluster(request.id, demand), request.slots.slots
+        cluster, asked = _cluster(request.id, demand), wanted.slots
         answer = _engine(alike=demand.alike).embed(site, cluster, request_budget=budget)
         if isinstance(answer, Refused):
             return _refusal(site, cluster, answer, budget, asked, alike=demand.alike)
@@ -146,13 +146,13 @@ class SharedSlots:
         Raises:
             NotFound: as ``propose``, or the ledger does not hold the allocation.
         """
-        if allocation.slots is None:
+        if allocation.kind.whole_hosts:
             raise NotFound("slots of allocation", allocation.id)
         asked, demand = demand.slots, _bounded(fabric, demand)
         site = self._site(fabric)
         answer = change_on(site, allocation, demand, request_budget=budget)
         if isinstance(answer, Refused):
-            alike = demand.alike and allocation.slots.demand.alike
+            alike = demand.alike and allocation.held_slots.demand.alike
             cluster = _cluster(allocation.id, demand)
             return _refusal(site, cluster, answer, budget, asked, alike=alike)
         return answer
@@ -313,8 +313,8 @@ def change_on(
 def _in_order(
     site: RoutedSite,
     allocation: Allocation,
-    old: Slots,
-    new: Slots,
+    old: HeldSlots,
+    new: HeldSlots,
     plan: Plan,
     budget: RequestBudget | None,
 ) -> Allocation | NoFit:
@@ -329,7 +329,7 @@ def _in_order(
     moves, passing = order
     routes = site.routes
     hosts = tuple((m.unit, routes.host_of(m.source), routes.host_of(m.target)) for m in moves)
-    slots = Slots(new.demand, new.units, new.promised, hosts, passing)
+    slots = HeldSlots(new.demand, new.units, new.promised, hosts, passing)
     joined = old.joined(slots)
     over = site.overloaded(allocation.id, _promised(routes, joined.promised))
     for link in over.tolist():
@@ -344,25 +344,22 @@ def in_the_way(ledger: LedgerView, present: Allocation, to: Allocation) -> str |
 
     Judged by what the ledger holds for others. Whether slots are free is left to the ledger.
     """
-    part, slots = ledger.part, to.slots
+    part = ledger.part
     assert part is not None
-    assert part.sharing is not None
-    assert slots is not None
-    targets = {new for _, _, new in slots.moves}
+    targets = {new for _, _, new in to.held_slots.moves}
     if not targets.isdisjoint(ledger.failed_hosts | ledger.drained_hosts):
         return "a host that it would go to has failed or is drained"
     if not frozenset(ledger.failed_links).isdisjoint(part.links(ledger.topology)):
         return "links of the shared hosts have failed, so traffic takes others"
-    both = to.joined(present).slots
-    assert both is not None
+    both = to.joined(present).held_slots
     total = {promise.link: promise for promise in both.promised}
     for id, other in ledger.allocations.items():
-        for promise in other.slots.promised if id != to.id and other.slots is not None else ():
+        for promise in other.held_slots.promised if id != to.id else ():
             if (sums := total.get(promise.link)) is not None:
                 added = (a + b for a, b in zip(sums[1:], promise[1:], strict=True))
                 total[promise.link] = Promise(promise.link, *added)
-    capacity = math.floor(GRAIN * part.sharing.bandwidth)
-    quantile = NormalDist().inv_cdf(1 - part.sharing.risk)
+    capacity = math.floor(GRAIN * part.terms.bandwidth)
+    quantile = NormalDist().inv_cdf(1 - part.terms.risk)
     for _, certain, mean, variance in total.values():
         if certain + mean + math.ceil(quantile * math.sqrt(variance * GRAIN)) > capacity:
             return "a link can no longer promise its bandwidth there"
@@ -391,8 +388,7 @@ def _catch_up(kept: _Kept, fabric: LedgerView) -> None:
 
 def held_by(routes: Routes, allocation: Allocation) -> Held:
     """What an allocation with slots holds."""
-    slots = allocation.slots
-    assert slots is not None
+    slots = allocation.held_slots
     embedding = {routes.machine_of(host): units for host, units in slots.units}
     cluster = _cluster(allocation.id, slots.demand)
     return Held(cluster, embedding, _promised(routes, slots.promised))
@@ -424,15 +420,15 @@ def _cluster(id: str, demand: SlotDemand) -> Cluster:
     return Cluster(id, tuple(Demand(mean, deviation**2) for mean, deviation in demand.each))
 
 
-def _with(allocation: Allocation, slots: Slots) -> Allocation:
+def _with(allocation: Allocation, slots: HeldSlots) -> Allocation:
     return Allocation(allocation.id, 0, NAME, (), parent=allocation.parent, slots=slots)
 
 
-def _slots(site: RoutedSite, demand: SlotDemand, plan: Plan) -> Slots:
+def _slots(site: RoutedSite, demand: SlotDemand, plan: Plan) -> HeldSlots:
     """The slots of a plan, and what links promise."""
     promised = _promises(site, site.promised(plan.cluster, plan.embedding))
     units = sorted((site.routes.host_of(m), on) for m, on in plan.embedding.items() if on)
-    return Slots(demand, tuple(units), promised)
+    return HeldSlots(demand, tuple(units), promised)
 
 
 def _promises(site: RoutedSite, promised: Promised) -> tuple[Promise, ...]:
@@ -487,9 +483,9 @@ def _after(embedding: Embedding, move: Move) -> Embedding:
 def _shared(fabric: LedgerView) -> tuple[Allocation, Sharing]:
     """The allocation that a ledger is of, and how it shares its hosts. Raises: NotFound."""
     part = fabric.part
-    if part is None or part.sharing is None:
+    if part is None:
         raise NotFound("shared hosts in", fabric.scope)
-    return part, part.sharing
+    return part, part.terms
 
 
 def _free(site: RoutedSite) -> int:

@@ -25,7 +25,7 @@ def version(text):
 @pytest.mark.parametrize("path", ["/v1", "/v1/"])
 def test_the_version_document_has_the_range(client, path):
     (listed,) = client.get("/").json["versions"]
-    assert (listed["min_version"], listed["max_version"]) == ("1.0", "1.1")
+    assert (listed["min_version"], listed["max_version"]) == ("1.0", "1.2")
     assert client.get(path).json == {"version": listed}
 
 
@@ -36,7 +36,7 @@ def test_keystoneauth_finds_the_range(client):
     assert (found["version"], found["min_microversion"], found["max_microversion"]) == (
         (1, 0),
         (1, 0),
-        (1, 1),
+        (1, 2),
     )
 
 
@@ -51,7 +51,7 @@ def answered(answer):
         ({NAME: "compute 2.90"}, "1.0"),
         (version("1.0"), "1.0"),
         (version("1.1"), "1.1"),
-        (version("latest"), "1.1"),
+        (version("latest"), "1.2"),
         ({NAME: "compute 2.90, isolated-network 1.1"}, "1.1"),
         ({NAME: "Isolated-Network  1.1"}, "1.1"),
     ],
@@ -64,13 +64,13 @@ def test_every_answer_tells_its_version(client, sent, told):
         assert NAME in answer.headers["Vary"]
 
 
-@pytest.mark.parametrize("unknown", ["0.9", "1.2", "2.0", "1.999999999"])
+@pytest.mark.parametrize("unknown", ["0.9", "1.3", "2.0", "1.999999999"])
 def test_an_unknown_version_is_refused(client, unknown):
     answer = client.post(LIST, json={"name": "blue", "hosts": 2}, headers=version(unknown))
     assert (answer.status_code, answer.json["code"]) == (406, "unknown_version")
-    assert (answer.json["min_version"], answer.json["max_version"]) == ("1.0", "1.1")
+    assert (answer.json["min_version"], answer.json["max_version"]) == ("1.0", "1.2")
     assert f"version {unknown} is not known" in answer.json["detail"]
-    assert "from 1.0 to 1.1" in answer.json["detail"]
+    assert "from 1.0 to 1.2" in answer.json["detail"]
     assert client.get(LIST).json["allocations"] == []
 
 
@@ -151,3 +151,63 @@ def test_without_authentication_everybody_sees_all(client):
     ):
         answer = client.get(f"{LIST}{query}", headers=version("1.1"))
         assert [one["name"] for one in answer.json["allocations"]] == found
+
+
+# -- 1.2: an answer has the fields of its kind ------------------------------------------------
+
+OF_SLOTS = {"slots", "bandwidth", "deviation", "enforcement", "units", "unit_moves"}
+OF_LINKS = {"leaf_links", "spine_links", "links", "shape", "contention_free", "worst_load"}
+KEYS = {"pkey", "pkeys"}
+ABSENT = {
+    "plain": OF_SLOTS | {"container", "sharing"},
+    "virtual": OF_SLOTS | KEYS | {"sharing"},
+    "part": OF_SLOTS | {"container"},
+    "units": OF_LINKS | KEYS | {"container", "sharing", "constraints", "bridge"},
+}
+"""The fields that an allocation does not have, by its name."""
+
+
+@pytest.fixture
+def kinds(allocate):
+    """One allocation of each kind, by name."""
+    part = allocate(2, "part", sharing={"slots": 4, "bandwidth": 10.0})
+    return {
+        "plain": allocate(2, "plain"),
+        "virtual": allocate(2, "virtual", container=True),
+        "part": part,
+        "units": allocate(None, "units", **UNITS, parent=part["id"]),
+    }
+
+
+UNITS: dict[str, Any] = {"class": "shared", "slots": 3, "bandwidth": 1.0}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_an_answer_lacks_what_its_kind_does_not_have(client, kinds, name):
+    path = f"{LIST}/{kinds[name]['id']}"
+    first, old, new = (client.get(path, headers=version(f"1.{n}")) for n in range(3))
+    assert first.text == old.text
+    assert old.json.keys() - new.json.keys() == ABSENT[name]
+    assert new.json == {field: old.json[field] for field in old.json if field in new.json}
+
+
+def test_a_list_lacks_in_each_row_what_its_kind_does_not_have(client, kinds):
+    old, new = (client.get(LIST, headers=version(f"1.{n}")).json["allocations"] for n in (1, 2))
+    absent = {was["name"]: was.keys() - now.keys() for was, now in zip(old, new, strict=True)}
+    assert absent == ABSENT
+
+
+@pytest.mark.parametrize("asked", [{"hosts": 2}, UNITS], ids=["plain", "units"])
+def test_a_dry_run_lacks_what_its_kind_does_not_have(client, kinds, asked):
+    body = {"name": "blue", "dry_run": True, **asked}
+    old, new = (client.post(LIST, json=body, headers=version(f"1.{n}")).json for n in (1, 2))
+    name = "units" if "slots" in asked else "plain"
+    assert old.keys() - new.keys() == ABSENT[name] & old.keys()
+
+
+def test_the_description_requires_no_field_that_a_kind_lacks(client):
+    schemas = client.get("/v1/openapi.json").json["components"]["schemas"]
+    sometimes = set().union(*ABSENT.values())
+    for name in ("Allocation", "AllocationSummary", "DryRun"):
+        assert not sometimes & set(schemas[name]["required"])
+        assert {"name", "hosts", "policy"} <= set(schemas[name]["required"])

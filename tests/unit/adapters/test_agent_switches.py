@@ -26,7 +26,7 @@ DEAD = AgentReport(Condition.DEAD, "no process")
 
 @pytest.fixture
 def agents(managed, clock):
-    return SqlAgents(managed._engine, clock=clock)
+    return SqlAgents(managed._engine, clock=lambda _: clock.time)
 
 
 def runs(generation: int, published: int | None = None) -> AgentReport:
@@ -128,7 +128,7 @@ def test_of_many_that_report_first_at_once_one_is_active(managed):
 
 
 def test_of_many_that_take_over_at_once_one_does(managed, clock):
-    agents, start = SqlAgents(managed._engine, clock=clock), threading.Barrier(3)
+    agents, start = SqlAgents(managed._engine, clock=lambda _: clock.time), threading.Barrier(3)
     agents.report("f", "old", STARTING, LEASE)
     clock.pass_by(LEASE)
     turns = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from laas_service.app.records import AllocationRecord
 from laas_service.app.wording import reasons
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
 from laas_service.domain.errors import Conflict
+from laas_service.domain.tenancy import CONTAINER, OWNED, Kind, Owned
 from laas_service.domain.topology import LeafLink, Topology, Xgft
 from laas_service.messages import ConfirmedBy
 
@@ -257,18 +259,18 @@ def test_the_steps_of_a_change_their_routes_and_reasons():
     ],
 )
 def test_reasons_claim_no_more_than_somebody_saw(by, words):
-    nova = reasons.active_reason(by, scripted=False, container=False)
+    nova = reasons.active_reason(by, OWNED, scripted=False)
     assert nova == f"routes {words}; hosts handed over"
-    scripts = reasons.active_reason(by, scripted=True, container=False)
+    scripts = reasons.active_reason(by, OWNED, scripted=True)
     assert scripts.startswith(f"routes {words}; script that hands the hosts over written")
-    container = reasons.active_reason(by, scripted=True, container=True)
+    container = reasons.active_reason(by, CONTAINER, scripted=True)
     assert container == f"routes {words}; hosts stay in the pool, for allocations inside"
     change = Change.begun(OLD, NEW)
     told = [reasons.step_reason(replace(change, phase=phase), SMALL, by) for phase in LINKS_ALONE]
     told += [
-        reasons.freed_reason(by, scripted=scripted, container=container)
+        reasons.freed_reason(by, kind, scripted=scripted)
         for scripted in (False, True)
-        for container in (False, True)
+        for kind in (OWNED, CONTAINER)
     ]
     assert [words in reason for reason in told] == [True] * 7
     claims = [reason for reason in (nova, scripts, container, *told) if "confirmed" in reason]
@@ -398,12 +400,17 @@ def test_a_change_may_turn_back_until_its_old_routes_are_withdrawn(h1, u1, h2, u
     assert may_be_open == hosts_of(present.old)
 
 
+def test_each_kind_of_tenancy_has_a_way_to_change():
+    assert lifecycle.WAYS.keys() == set(get_args(Kind))
+
+
 def test_a_step_of_another_kind_is_taken_without_waiting_for_routes(monkeypatch):
-    """A step with an action of its own, such as joining hosts, is one more entry in ``STEPS``."""
+    """A step with an action of its own, such as joining hosts, is one more entry in its way."""
     first, *others = lifecycle.STEPS
     joining = replace(first, action=Action.HAND_OVER, awaits_routes=False)
     assert isinstance(joining, Step)
-    monkeypatch.setattr(lifecycle, "STEPS", (joining, *others))
+    way = replace(lifecycle.WAYS[Owned], order=(joining, *others))
+    monkeypatch.setattr(lifecycle, "WAYS", {**lifecycle.WAYS, Owned: way})
     allocation = changing(first.phase)
     assert not lifecycle.awaits_routes(allocation)
     assert lifecycle.next_action(allocation, False, repair_links=True) is Action.HAND_OVER

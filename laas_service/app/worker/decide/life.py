@@ -252,7 +252,7 @@ class _Life:
         limited = yield from limits.limit(self._round, record)
         outside = self._round.outside
         reason = reasons.active_reason(
-            by, scripted=outside.scripted, claimed=outside.claims_slots, **_kind(record)
+            by, record.kind, scripted=outside.scripted, claimed=outside.claims_slots
         )
         spent = yield from self._since(record, nova, (yield AskSpent(record.generation)))
         active = yield Record(record, State.ACTIVE, reason, confirmed_by=by, seconds=spent)
@@ -322,7 +322,7 @@ class _Life:
         yield from limits.forget(self._round, record)
         by = yield from _confirmed_by()
         scripted = self._round.outside.scripted
-        reason = reasons.freed_reason(by, scripted=scripted, **_kind(record))
+        reason = reasons.freed_reason(by, record.kind, scripted=scripted)
         spent = yield from self._since(record, nova, (yield AskSpent(record.generation)))
         return (yield from _recorded(Free(record, reason, by, spent)))
 
@@ -594,8 +594,3 @@ def _running(moves: ServerMoves) -> Steps[MoveProgress]:
     except Forbidden as error:
         busy = yield AskOccupants(tuple(sorted(moves.targets)))
         return MoveProgress(stuck=(str(error),)) if busy else NOTHING_MOVED
-
-
-def _kind(record: AllocationRecord) -> dict[str, bool]:
-    """What is told of its hosts depends on."""
-    return {"container": record.encloses, "shared": record.slots is not None}

@@ -43,7 +43,7 @@ def keep(round: Round, memory: LimitsMemory) -> Steps[LimitsMemory]:
     unlimited = memory.unlimited
     records = yield AskAllocations(HANDED_OVER)
     for record in records:
-        if record.slots is None or record.change is not None:
+        if record.kind.whole_hosts or record.change is not None:
             continue
         try:
             unlimited = yield from _keep_one(round, record, unlimited)
@@ -106,7 +106,7 @@ def note(
 
 def forget(round: Round, record: AllocationRecord) -> Steps[None]:
     """Take back the limits of an allocation that is released. Raises: LaasError."""
-    if round.outside.limited_by is not None and record.slots is not None:
+    if round.outside.limited_by is not None and not record.kind.whole_hosts:
         yield ForgetLimits(record.id)
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from laas_service.domain.allocation import (
     Allocation,
+    HeldSlots,
     Promise,
     Request,
     Shape,
     Sharing,
     SlotDemand,
-    Slots,
 )
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.routing.fabric_tables import forwarding_tables
@@ -97,7 +97,7 @@ def test_each_promise_is_what_the_tables_need(number):
         for kept in (others, (*others, less)):
             sharers = list(SOUND)
             sharers[number] = replace(
-                SOUND[number], slots=Slots(slots.demand, slots.units, tuple(sorted(kept)))
+                SOUND[number], slots=HeldSlots(slots.demand, slots.units, tuple(sorted(kept)))
             )
             [said] = found(sharers)
             assert "is promised" in said
@@ -106,7 +106,7 @@ def test_each_promise_is_what_the_tables_need(number):
 def test_a_place_that_virtual_machines_move_to_counts():
     first = SOUND[0].slots
     assert first is not None
-    other = Slots(first.demand, tuple((host, units) for host, units in first.units), ())
+    other = HeldSlots(first.demand, tuple((host, units) for host, units in first.units), ())
     assert found(SOUND, places=[("a", [first, other])]) == []
     wider = replace(other, demand=SlotDemand(5, 3.0))
     assert any("a can put" in text for text in found(SOUND, places=[("a", [first, wider])]))

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from laas_service.domain.allocation import (
     Allocation,
+    HeldSlots,
     Promise,
     Request,
     Shape,
     Sharing,
     SlotDemand,
-    Slots,
 )
 from laas_service.domain.errors import NotFound
 from laas_service.domain.ledger import Ledger
@@ -213,7 +213,7 @@ def tiny(rng: Random, sharing: Sharing | None = None) -> Ledger:
             continue
         rows = zip(site.routes.physical[promised.links], *promised.amounts, strict=True)
         promises = tuple(sorted(Promise(*map(int, row)) for row in rows))
-        slots = Slots(demand, units, promises)
+        slots = HeldSlots(demand, units, promises)
         ledger.claim(Allocation(cluster.id, 0, "shared", (), parent="part", slots=slots))
     return ledger
 
@@ -278,7 +278,7 @@ def test_a_change_is_in_the_way_if_a_link_cannot_promise_both(seed, more):
         link = both.slots.promised[seed % len(both.slots.promised)].link
         rest = Promise(link, 4 * GRAIN - total[link] + more, 0, 0)
         host = min(both.slots.counts)
-        taker = Slots(SlotDemand(1, 1.0), ((host, (0,)),), (rest,))
+        taker = HeldSlots(SlotDemand(1, 1.0), ((host, (0,)),), (rest,))
         newcomer = Allocation("new", 0, "shared", (), parent="part", slots=taker)
         trial.claim(newcomer)
         part, sharers = trial.allocations["part"], trial.sharers()

@@ -12,13 +12,13 @@ import pytest
 
 from laas_service.domain.allocation import (
     Allocation,
+    HeldSlots,
     NoFit,
     Refusal,
     Request,
     Shape,
     Sharing,
     SlotDemand,
-    Slots,
 )
 from laas_service.domain.budget import UNBOUNDED, RequestBudget
 from laas_service.domain.errors import Conflict, DoubleClaim, NotFound
@@ -47,7 +47,7 @@ def sharing(*demands: SlotDemand, part: Allocation = PART) -> Ledger:
     return ledger
 
 
-def on_the_way(old: Slots, new: Slots) -> list[Slots]:
+def on_the_way(old: HeldSlots, new: HeldSlots) -> list[HeldSlots]:
     """The places after each move, with the demand of before."""
     hosts = {unit: host for host, units in old.units for unit in units}
     places = [old]
@@ -55,7 +55,7 @@ def on_the_way(old: Slots, new: Slots) -> list[Slots]:
         assert hosts[unit] == source
         hosts[unit] = target
         units = {host: tuple(u for u in hosts if hosts[u] == host) for host in hosts.values()}
-        places.append(Slots(old.demand, tuple(sorted(units.items())), ()))
+        places.append(HeldSlots(old.demand, tuple(sorted(units.items())), ()))
     return places
 
 
