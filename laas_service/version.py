@@ -1,26 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The version of the installed package, for ``--version``."""
+"""The version, which ``setup.py`` and all that shows a version read here."""
 
 import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 PACKAGE = "laas-service"
+VERSION = "1.0.0"
 
 
-def version() -> str:
-    """The version of the installed package; ``unknown`` if it runs without being installed."""
-    from importlib import metadata  # takes longer than the rest of a command line
-
-    try:
-        return metadata.version(PACKAGE)
-    except metadata.PackageNotFoundError:
-        return "unknown"
+def user_agent(program: str = "laas") -> str:
+    """The ``User-Agent`` of a program's HTTP requests, such as ``laas/1.0.0``."""
+    return f"{program}/{VERSION}"
 
 
 class ShowVersion(argparse.Action):
-    """Prints the version and exits; unlike ``action="version"`` looks it up only then."""
+    """Prints the version and exits."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
         text = "show the version of this command and exit"
@@ -33,4 +29,4 @@ class ShowVersion(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> NoReturn:
-        parser.exit(message=f"{parser.prog} {version()}\n")
+        parser.exit(message=f"{parser.prog} {VERSION}\n")

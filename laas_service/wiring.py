@@ -87,6 +87,7 @@ from laas_service.conf.worker import WorkerOptions
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.policies import POLICIES
 from laas_service.garbage import Collector
+from laas_service.version import user_agent
 from opensm_writer.fileset import published_generation
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.observer import LinkEvents
@@ -376,7 +377,7 @@ class Parts:
         options = self._conf[group]
         return KeystoneProjects(
             Adapter(
-                loading.load_session_from_conf_options(self._conf, group),
+                loading.load_session_from_conf_options(self._conf, group, user_agent=user_agent()),
                 auth=auth,
                 service_type="identity",
                 interface=options.valid_interfaces,

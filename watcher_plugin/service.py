@@ -11,6 +11,7 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 
 from laas_service.client.rest import SERVICE_TYPE, Rest
+from laas_service.version import user_agent
 
 GROUP = "laas"
 """The group of the options in the configuration of Watcher."""
@@ -56,7 +57,7 @@ def connected(clients: Any) -> Rest:
     """
     options()
     adapter = loading.load_adapter_from_conf_options(
-        cfg.CONF, GROUP, session=clients.session, user_agent="laas-watcher"
+        cfg.CONF, GROUP, session=clients.session, user_agent=user_agent("laas-watcher")
     )
     return Rest(adapter)
 

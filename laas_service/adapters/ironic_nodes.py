@@ -20,6 +20,7 @@ from laas_service.adapters.ironic_cleaning import Debt, Deed, Steps, debt_from, 
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.wording import listed
+from laas_service.version import user_agent
 
 LOG = logging.getLogger(__name__)
 
@@ -572,7 +573,7 @@ def connect(
         auth = loading.load_auth_from_conf_options(conf, GROUP)
         if auth is None:
             return None
-        session = loading.load_session_from_conf_options(conf, GROUP)
+        session = loading.load_session_from_conf_options(conf, GROUP, user_agent=user_agent())
         adapter = loading.load_adapter_from_conf_options(conf, GROUP, session=session, auth=auth)
     except keystone_errors.ClientException as error:
         raise InvalidInput("[ironic]", "login", str(error)) from error

@@ -21,6 +21,7 @@ from oslo_config import cfg
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.app.ports.limits import Limited
 from laas_service.domain.errors import Conflict, InvalidInput
+from laas_service.version import user_agent
 
 SEVERAL = 50
 """Servers whose ports one request lists, so that its length stays below the limits of web servers.
@@ -209,7 +210,7 @@ def connect(
     try:
         own = loading.load_auth_from_conf_options(conf, "neutron")
         auth = own or loading.load_auth_from_conf_options(conf, "nova")
-        session = loading.load_session_from_conf_options(conf, "neutron")
+        session = loading.load_session_from_conf_options(conf, "neutron", user_agent=user_agent())
         adapter = loading.load_adapter_from_conf_options(
             conf, "neutron", session=session, auth=auth
         )

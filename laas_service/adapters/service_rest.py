@@ -30,6 +30,7 @@ from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.wording import listed
 from laas_service.messages import SET_FORM, AgentReport, Orders
+from laas_service.version import user_agent
 
 LOG = logging.getLogger(__name__)
 
@@ -74,7 +75,8 @@ def connect(conf: cfg.ConfigOpts) -> Adapter:
                     "Keystone set endpoint_override alone",
                 )
             auth = NoAuth(conf.laas.endpoint_override)
-        session = loading.load_session_from_conf_options(conf, GROUP)
+        agent = user_agent("laas-opensm-agent")
+        session = loading.load_session_from_conf_options(conf, GROUP, user_agent=agent)
         if conf.opensm.agent_plain_http:
             LOG.warning(
                 "[opensm] agent_plain_http is on: the agent sends its password and its token over "
@@ -83,7 +85,7 @@ def connect(conf: cfg.ConfigOpts) -> Adapter:
         else:
             session.mount("http://", _WithinTheMachine())
         adapter = loading.load_adapter_from_conf_options(
-            conf, GROUP, session=session, auth=auth, user_agent="laas-opensm-agent"
+            conf, GROUP, session=session, auth=auth, user_agent=agent
         )
     except keystone_errors.ClientException as error:
         raise InvalidInput("[laas]", "login", str(error)) from error

@@ -2,7 +2,6 @@
 
 """Versions, health and metrics; no token needed."""
 
-from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import quote
 
 from laas_service import page
@@ -10,12 +9,13 @@ from laas_service.api import schemas
 from laas_service.api.microversions import NEWEST, OLDEST
 from laas_service.api.resource import Answer, Call
 from laas_service.domain.errors import Forbidden, InvalidInput
+from laas_service.version import VERSION
 
 
 def versions(call: Call) -> Answer:
     """List the versions of the interface."""
     current = _current(call)
-    return Answer(200, schemas.Versions(name="laas", release=_release(), versions=[current]))
+    return Answer(200, schemas.Versions(name="laas", release=VERSION, versions=[current]))
 
 
 def version_1(call: Call) -> Answer:
@@ -64,10 +64,3 @@ def view(call: Call, query: schemas.ViewQuery) -> Answer:
         "Referrer-Policy": "no-referrer",
     }
     return Answer(200, schemas.Html(html), headers)
-
-
-def _release() -> str:
-    try:
-        return version("laas-service")
-    except PackageNotFoundError:
-        return "uninstalled"

@@ -15,6 +15,7 @@ from keystoneauth1.adapter import Adapter
 from osc_lib import utils
 
 from laas_service.client.rest import SERVICE_TYPE, VERSION, Rest
+from laas_service.version import user_agent
 
 API_NAME = "isolated_network"
 API_VERSION_OPTION = "os_isolated_network_api_version"
@@ -32,6 +33,7 @@ def make_client(instance: Any) -> Rest:
         Adapter(
             instance.session,
             service_type=SERVICE_TYPE,
+            user_agent=user_agent("laas-openstackclient"),
             interface=instance.interface,
             region_name=instance.region_name,
             endpoint_override=instance.sdk_connection.config.get_endpoint(SERVICE_TYPE),

@@ -22,7 +22,7 @@ from cliff.commandmanager import CommandManager
 
 from laas_service.client.options import argument
 from laas_service.client.rest import SERVICE_TYPE, Rest
-from laas_service.version import PACKAGE, ShowVersion
+from laas_service.version import PACKAGE, ShowVersion, user_agent
 
 ENDPOINT = "http://127.0.0.1:8780"
 """Default address of ``laas-api --all-in-one``."""
@@ -148,7 +148,9 @@ def adapter(args: argparse.Namespace) -> Any:
     from keystoneauth1.adapter import Adapter
     from keystoneauth1.noauth import NoAuth
 
-    session = loading.session.Session().load_from_options(cacert=os.environ.get("OS_CACERT"))
+    session = loading.session.Session().load_from_options(
+        cacert=os.environ.get("OS_CACERT"), user_agent=user_agent()
+    )
     auth: Any
     if args.token:
         auth = token_endpoint.Token(args.endpoint or ENDPOINT, args.token)
@@ -165,7 +167,7 @@ def adapter(args: argparse.Namespace) -> Any:
         interface=os.environ.get("OS_INTERFACE"),
         endpoint_override=args.endpoint,
         region_name=os.environ.get("OS_REGION_NAME"),
-        user_agent="laas",
+        user_agent=user_agent(),
     )
 
 

@@ -24,7 +24,7 @@ from laas_service.cmd.log_lines import make_printable
 from laas_service.conf import review
 from laas_service.domain.errors import LaasError
 from laas_service.domain.wording import printable
-from laas_service.version import version
+from laas_service.version import VERSION
 
 LOG = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def parsed(
     """
     conf = registered(switches)
     try:
-        conf(args, project="laas", prog=prog, version=version(), **files)
+        conf(args, project="laas", prog=prog, version=VERSION, **files)
     except (cfg.ConfigFileParseError, UnicodeDecodeError) as error:
         raise cfg.Error(reason(error)) from None
     return conf

@@ -25,7 +25,7 @@ from laas_service.cmd.process import reason, registered
 from laas_service.conf import review
 from laas_service.domain.errors import Forbidden, LaasError, NotFound, Unavailable
 from laas_service.domain.wording import listed
-from laas_service.version import version
+from laas_service.version import VERSION
 
 if TYPE_CHECKING:
     from laas_service.adapters.nova import NovaCompute
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     checks = Checks(conf)
     words = sys.argv[1:] if argv is None else argv
     if "--version" in words:  # the library's command line has no version
-        print(version())
+        print(VERSION)
         return 0
     try:
         return int(upgradecheck.main(conf, "laas", checks, words))

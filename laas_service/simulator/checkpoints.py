@@ -18,13 +18,12 @@ import pickle
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger.free import ReaderCache, ReaderCaches
+from laas_service.version import VERSION
 
 T = TypeVar("T")
 
@@ -166,18 +165,10 @@ def file_digest(path: str) -> str:
         raise InvalidInput("trace", path, f"cannot be read: {error}") from error
 
 
-@cache
-def _release() -> str:
-    try:
-        return version("laas-service")
-    except PackageNotFoundError:
-        return "uninstalled"
-
-
 def _described(belongs_to: Identity) -> dict[str, Any]:
     """The identity with the release, as JSON would give it back."""
     described: dict[str, Any] = json.loads(
-        json.dumps({"form": _FORM, "release": _release(), **belongs_to})
+        json.dumps({"form": _FORM, "release": VERSION, **belongs_to})
     )
     return described
 

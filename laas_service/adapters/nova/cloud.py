@@ -18,6 +18,7 @@ from laas_service.adapters.nova.placement import PlacementCalls
 from laas_service.adapters.nova.placement_slots import PlacementSlots
 from laas_service.adapters.nova.servers import ServerCalls
 from laas_service.domain.errors import InvalidInput
+from laas_service.version import user_agent
 
 NOVA_VERSION = "2.87"
 """Last version before 2.88, which makes the list of hypervisors query every compute host."""
@@ -60,7 +61,12 @@ def connect(
         own = loading.load_auth_from_conf_options(conf, "placement")
         nova, placement = (
             loading.load_adapter_from_conf_options(
-                conf, group, session=loading.load_session_from_conf_options(conf, group), auth=login
+                conf,
+                group,
+                session=loading.load_session_from_conf_options(
+                    conf, group, user_agent=user_agent()
+                ),
+                auth=login,
             )
             for group, login in (("nova", auth), ("placement", own or auth))
         )
@@ -76,6 +82,7 @@ def connect(
         endpoint_type=nova.interface,
         **{name: getattr(nova, name) for name in _ADAPTER_OPTIONS},
     )
+    client.client.user_agent = user_agent()
     return Cloud(client, placement, beat, HostNames(names, told))
 
 

@@ -23,6 +23,7 @@ from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.domain.faults.reading import UnhealthyPort
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.wording import printable
+from laas_service.version import user_agent
 
 GUIDS_A_CALL = 500
 """GUIDs in the body of one request."""
@@ -151,7 +152,7 @@ class UfmRest:
         self._host = urlsplit(settings.url).hostname
         self._session = requests.Session()
         self._session.trust_env = False  # a password in .netrc would replace the token
-        self._session.headers["User-Agent"] = "laas-worker"
+        self._session.headers["User-Agent"] = user_agent("laas-worker")
         self._session.verify = str(settings.ca_file) if settings.ca_file is not None else True
         if settings.cert_file is not None:
             self._session.cert = (str(settings.cert_file), str(settings.key_file))

@@ -142,7 +142,7 @@ def test_the_checkpoint_of_another_run_is_refused(change, named, tmp_path):
 def test_the_checkpoint_of_another_release_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "state"
     interrupted(path)
-    monkeypatch.setattr(checkpoints, "_release", lambda: "99.0")
+    monkeypatch.setattr(checkpoints, "VERSION", "99.0")
     with pytest.raises(InvalidInput, match=r"release .* not '99\.0'"):
         run(SMALL, checkpoint=Checkpoint(path))
 
