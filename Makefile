@@ -1,4 +1,5 @@
-# Two commands: `make demo` shows the service at work, `make test` proves it.
+# Two commands: `make demo` shows the service at work, `make test` proves it. `make quick` tells of
+# mistakes within a minute.
 # `make stack` starts everything that an OpenStack cloud consists of around it (KEEP=1: and stays).
 # Everything they need beyond Debian's git, make, python3 and python3-venv is set up here.
 
@@ -11,14 +12,40 @@ JSON ?=
 HTML ?=
 KEEP ?=
 PROFILE = test
+QUICK := .tox/quick/bin
+# Where pyenv is installed, its default and every other that it has: each answers to its name then.
+export PYENV_VERSION := $(shell pyenv version-name 2>/dev/null && pyenv versions --bare 2>/dev/null | grep '^3\.')
+empty :=
+PYENV_VERSION := $(subst $(empty) $(empty),:,$(strip $(PYENV_VERSION)))
+# As names of tox, each behind a comma: ",py312,py313" beside Python 3.11.
+OTHER_PYTHONS = $(shell for minor in 11 12 13 14; do \
+    if [ "$$minor" != "$$($(PYTHON) -c 'import sys; print(sys.version_info.minor)')" ] && \
+	PYENV_VERSION="$(PYENV_VERSION)" python3.$$minor -c 'import ssl' 2>/dev/null; then printf ,py3$$minor; fi; done)
 
-.PHONY: demo test lint bench docs stack packages clean
+.PHONY: demo quick style test test-all lint bench docs stack packages clean
 
 demo: $(VENV)/installed packages
 	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(ACCEPT),--accept "$(ACCEPT)") $(if $(JSON),--json "$(JSON)") $(if $(HTML),--html "$(HTML)")
 
+# All unit tests; the main roads through the real OpenSM, Nova, Keystone and each database.
 test: $(VENV)/tools packages
-	$(BIN)/tox run -e py3,research,functional,nova,keystone,ironic
+	$(BIN)/tox run --fail-fast -e py3
+	PYTEST_ADDOPTS="-m road" $(BIN)/tox run --fail-fast -e functional,nova,keystone
+
+# Everything else that each change must pass, and units and demo on every other Python that is here.
+test-all: $(VENV)/tools packages
+	$(BIN)/tox run --fail-fast -e research$(OTHER_PYTHONS)
+	PYTEST_ADDOPTS="-m 'not road'" $(BIN)/tox run --fail-fast -e functional,nova,keystone,ironic
+
+# pre-commit runs this part of `make quick`.
+style: $(VENV)/quick
+	$(QUICK)/ruff check .
+	$(QUICK)/ruff format --check .
+	$(QUICK)/mypy
+	PYTHONPATH=research $(QUICK)/lint-imports
+
+quick: style
+	PYTHONPYCACHEPREFIX=.tox/pycache $(QUICK)/pytest -q -n 2 -p tests.quick tests/unit
 
 lint: $(VENV)/tools
 	$(BIN)/tox run -e lint
@@ -48,6 +75,10 @@ $(VENV)/tools:
 
 $(VENV)/installed: $(VENV)/tools requirements.txt constraints.txt setup.cfg
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/quick: $(VENV)/tools tox.ini setup.cfg requirements.txt test-requirements.txt constraints.txt
+	$(BIN)/tox run -q -e quick --notest
 	touch $@
 
 clean:

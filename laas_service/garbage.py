@@ -20,13 +20,13 @@ from contextlib import contextmanager
 
 from laas_service import background
 
-DUE = 10
-"""Collections of the middle generation after which a full one is due: Python's own default."""
+DUE = 70_000
+"""New container objects after which a full collection is due: Python's own default up to 3.12.
+
+Later versions count other numbers of objects as one collection, so the collections say little."""
 
 OVERDUE = 20 * DUE
-"""Collections of the middle generation after which a full one waits no longer for a quiet moment.
-
-About 1.4 million container objects have survived by then, some 100 MB."""
+"""New container objects, some 100 MB, after which it waits no longer for a quiet moment."""
 
 QUIET = 0.05
 """Seconds without a request before a collection, so that the server has sent the last answer."""
@@ -83,8 +83,12 @@ def collect_if_due() -> None:
 
 
 def _survived() -> int:
-    """Collections of the middle generation since the last full one."""
-    return gc.get_count()[2]
+    """Container objects made since the last full collection, less those that were freed.
+
+    Python counts collections of the middle generation, one each time that this many were made.
+    """
+    young, middle, _ = gc.get_threshold()
+    return gc.get_count()[2] * young * middle
 
 
 class Collector:

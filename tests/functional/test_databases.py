@@ -30,6 +30,8 @@ from tests.unit.adapters import (
 )
 from tests.unit.adapters.fabric_import import test_review
 
+pytestmark = pytest.mark.road
+
 SERVERS = {"mariadb": mariadb.MariaDb, "postgresql": postgresql.PostgreSql}
 AVAILABLE = {"mariadb": mariadb.AVAILABLE, "postgresql": postgresql.AVAILABLE}
 ONLY_SQLITE = {

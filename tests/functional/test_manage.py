@@ -36,6 +36,8 @@ from tests.managers import EIGHT_RAILS
 from tests.marks import needs_ibsim
 from tests.shared import REPO
 
+pytestmark = pytest.mark.road
+
 EXAMPLE = str(REPO / "etc" / "laas" / "fabric-example.json")
 SERVICES = ["--exclude", "storage*", "--subnet-manager", "sm*"]
 

@@ -58,7 +58,7 @@ from tests.shared import SHARED, needs_shared
 from tests.waiting import eventually
 from tests.walks import Mixed, Walks
 
-pytestmark = needs_ibsim
+pytestmark = [needs_ibsim, pytest.mark.road]
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,6 +24,8 @@ from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import EXAMPLE, Tool, tenants
 from tests.nova_standin import TOKEN, Cloud, Fault, Server
 
+pytestmark = pytest.mark.road
+
 REPO = Path(__file__).parents[2]
 READ_BACK = {"dump_command": "dump_lfts,-n"}
 ALLOCATIONS, OPTIONS, TOGETHER, ROUTES = "Allocations", "Options", "Options together", "Routes"

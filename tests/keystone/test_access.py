@@ -8,6 +8,8 @@ import pytest
 
 from tests.access import table
 
+pytestmark = pytest.mark.road
+
 TABLE = table()
 FABRIC = {
     "{fabric_id}": "main",

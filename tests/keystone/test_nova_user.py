@@ -26,6 +26,8 @@ from tests.keystone.conftest import LONG
 from tests.nova_standin import Cloud, Fault, Server
 from tests.servers.keystone import PASSWORD
 
+pytestmark = pytest.mark.road
+
 HOSTS = ["n1", "n2", "n3"]
 BLUE = Handover("a1", "blue", ("n1", "n2"))
 NOWHERE = "http://127.0.0.1:9"

@@ -10,6 +10,8 @@ from keystoneauth1.session import Session
 
 from tests.keystone.conftest import expired
 
+pytestmark = pytest.mark.road
+
 FRESH = {"token_cache_time": -1}
 """Options that check every token with Keystone at every request."""
 

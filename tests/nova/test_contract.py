@@ -19,6 +19,8 @@ from tests import nova_standin
 from tests.nova import cloud
 from tests.story.site import landed
 
+pytestmark = pytest.mark.road
+
 RED, BLUE = "1" * 32, "2" * 32
 HOSTS = ["n1", "n2", "n3", "n4"]
 

@@ -26,6 +26,8 @@ from nova_filters import laas
 from nova_filters.laas import LaasTenantFilter
 from tests.nova.many import write_aggregates
 
+pytestmark = pytest.mark.road
+
 RED, BLUE, GREEN = "red", "blue", "green"
 HOSTS = ["n1", "n2", "n3", "n4", "n5"]
 CLOSED = {"filter_tenant_id": "laas-nobody", "laas:pool": "true"}

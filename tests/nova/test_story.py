@@ -30,7 +30,7 @@ from tests.story.scenario import STRANGER, Story
 from tests.story.site import OpenStackSite, Rest
 from tests.waiting import PATIENCE, eventually
 
-pytestmark = needs_ibsim
+pytestmark = [needs_ibsim, pytest.mark.road]
 
 
 @dataclass(frozen=True)

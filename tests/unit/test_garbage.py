@@ -14,6 +14,9 @@ REQUESTS = """\
 import gc, threading, weakref
 from laas_service import garbage
 
+young, middle, old = gc.get_threshold()
+MANY = 3 * young * middle * old
+
 collector = garbage.Collector()
 {settle}
 in_request = False
@@ -33,7 +36,7 @@ def request(kept):
     global in_request
     with collector.busy():
         in_request = True
-        kept += [Ring() for _ in range(200_000)]
+        kept += [Ring() for _ in range(MANY)]
         in_request = False
 
 kept = []

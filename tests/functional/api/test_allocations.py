@@ -17,6 +17,8 @@ from laas_service.app.lifecycle import State
 from laas_service.domain.errors import InvalidInput, Unavailable
 from tests.recabling import apart
 
+pytestmark = pytest.mark.road
+
 BLUE = {"name": "blue", "hosts": 2}
 
 

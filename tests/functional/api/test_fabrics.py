@@ -16,6 +16,8 @@ from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
 from tests.functional.api.test_tenants import TokensAsHeaders
 from tests.recabling import apart
 
+pytestmark = pytest.mark.road
+
 F = "/v1/fabrics/main"
 
 

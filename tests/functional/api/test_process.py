@@ -19,6 +19,8 @@ import pytest
 from laas_service.cmd.client import main as laas
 from tests.servers.leash import spawn
 
+pytestmark = pytest.mark.road
+
 
 def write(path, **api):
     lines = [f"{name} = {value}" for name, value in {"bind_port": 0, **api}.items()]

@@ -14,6 +14,8 @@ from laas_service.domain.errors import Unavailable
 from tests.convergers import Convergers
 from tests.functional.api.test_tenants import ask as ask
 
+pytestmark = pytest.mark.road
+
 HOSTS = "/v1/fabrics/main/hosts"
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.road
+
 TOKENS = {
     "admin": ("ops", "admin,member,reader"),
     "blue": ("blue", "member,reader"),
