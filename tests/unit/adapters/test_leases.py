@@ -30,7 +30,9 @@ class Clock:
         self.time = EPOCH
 
     def __call__(self) -> sa.ColumnElement[datetime]:
-        return sa.literal(self.time, Moment())
+        kind = Moment().with_variant(sa.String(), "sqlite")  # it has no type for a time
+        time = sa.cast(sa.literal(self.time, Moment()), kind)  # a plain literal is text to MariaDB
+        return sa.type_coerce(time, Moment())
 
     def pass_by(self, seconds: float) -> None:
         self.time += timedelta(seconds=seconds)
