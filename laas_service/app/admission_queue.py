@@ -42,7 +42,7 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import LaasError
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from laas_service.domain.sharing.policy import SharedSlots
 
 LOG = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from laas_service.domain.fabric_map.cells import Viewer, cells_of, fabric_map, h
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.moves.plan_moves import plan_moves
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import link_name
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 MOST_MOVES = 2
 """The most tenants that a map suggests to move for a refused request."""

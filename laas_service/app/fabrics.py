@@ -39,8 +39,8 @@ from laas_service.domain.idle_links import IdleComponents, idle_components
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.shared_plane import SharedPlane
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.tenancy import Slots
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Applied
 
 

@@ -15,8 +15,8 @@ from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.tenancy import SharedHosts
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 
 class Lookup:

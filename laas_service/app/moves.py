@@ -40,7 +40,7 @@ from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import Conflict, DoubleClaim, InvalidInput, LaasError, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.plan_moves import MOVES_WORK
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from laas_service.domain.sharing.policy import SharedSlots
 
 LOG = logging.getLogger(__name__)
 

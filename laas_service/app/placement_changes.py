@@ -27,8 +27,8 @@ from laas_service.domain.moves.consent import Movable
 from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
 from laas_service.domain.routing.contention import contention
+from laas_service.domain.sharing.policy import SharedSlots, in_the_way
 from laas_service.domain.topology import Topology, bits
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots, in_the_way
 from laas_service.messages import Initiator
 
 

@@ -30,8 +30,8 @@ from laas_service.domain.moves.nearest import Nearest
 from laas_service.domain.moves.plan_moves import MOVES_WORK, plan_moves
 from laas_service.domain.moves.sleep import plan_sleep
 from laas_service.domain.policies.base import Policy
-from laas_service.domain.virtual_clusters.empty_hosts import Emptying, empty_hosts
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from laas_service.domain.sharing.consolidation import Emptying, empty_hosts
+from laas_service.domain.sharing.policy import SharedSlots
 
 NO_MOVES_LEFT = "its project has had its moves to other hosts of these 24 hours"
 

@@ -29,7 +29,7 @@ from laas_service.domain.errors import Conflict
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
-from laas_service.domain.virtual_clusters.shared_slots import Ahead, SharedSlots
+from laas_service.domain.sharing.policy import Ahead, SharedSlots
 
 NO_PROJECTS = NoProjects()
 

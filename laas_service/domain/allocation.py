@@ -14,16 +14,16 @@ from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.lanes import apart
-from laas_service.domain.slots import LEAST_RISK as LEAST_RISK
-from laas_service.domain.slots import MOST_RISK as MOST_RISK
-from laas_service.domain.slots import MOST_SLOTS as MOST_SLOTS
-from laas_service.domain.slots import Amounts as Amounts
-from laas_service.domain.slots import HeldSlots as HeldSlots
-from laas_service.domain.slots import Promise as Promise
-from laas_service.domain.slots import Sharing as Sharing
-from laas_service.domain.slots import SlotDemand as SlotDemand
-from laas_service.domain.slots import listed_amounts as listed_amounts
 from laas_service.domain.tenancy import Kind, kind_of
+from laas_service.domain.tenancy.slots import LEAST_RISK as LEAST_RISK
+from laas_service.domain.tenancy.slots import MOST_RISK as MOST_RISK
+from laas_service.domain.tenancy.slots import MOST_SLOTS as MOST_SLOTS
+from laas_service.domain.tenancy.slots import Amounts as Amounts
+from laas_service.domain.tenancy.slots import HeldSlots as HeldSlots
+from laas_service.domain.tenancy.slots import Promise as Promise
+from laas_service.domain.tenancy.slots import Sharing as Sharing
+from laas_service.domain.tenancy.slots import SlotDemand as SlotDemand
+from laas_service.domain.tenancy.slots import listed_amounts as listed_amounts
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, bits
 from laas_service.domain.values import value
 

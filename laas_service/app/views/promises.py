@@ -14,10 +14,10 @@ from laas_service.domain.allocation import Allocation, Sharing
 from laas_service.domain.faults.counters import Findings, Rate
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.ledger import LedgerView
+from laas_service.domain.sharing.link_promises import LinkLoad
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.topology import LeafLink, Link, link_name
-from laas_service.domain.virtual_clusters.routed_site import LinkLoad
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 
 BITS = 8e-9
 """Gb/s in one byte a second."""

@@ -9,7 +9,7 @@ from laas_service.domain.allocation import NoFit, Request, SlotDemand
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from laas_service.domain.sharing.policy import SharedSlots
 
 MOST_TENANTS = 50
 """Further tenants that are placed at most, at each risk."""

@@ -28,7 +28,7 @@ from laas_service.domain.verification.keys import (
 )
 from laas_service.domain.verification.shapes import shape_violations
 from laas_service.domain.verification.shared import withheld_violations
-from laas_service.domain.verification.slots import slot_violations
+from laas_service.domain.verification.sharing import slot_violations
 from laas_service.domain.verification.walks import (
     Tables,
     Walks,

@@ -13,12 +13,12 @@ from laas_research.experiments.figures import Experiment, Figure, Point, Result
 from laas_research.experiments.grounds import SUMMED
 from laas_research.virtual_clusters.chosen_routes import fitting_routes
 from laas_service.domain.allocation import Allocation, GroupShare
+from laas_service.domain.sharing.link_promises import RoutedSite
+from laas_service.domain.sharing.migration import Plan
+from laas_service.domain.sharing.placement import ALIKE, Placed
+from laas_service.domain.sharing.routes import Routes
+from laas_service.domain.sharing.tree_ledger import Cluster
 from laas_service.domain.topology import Topology, Xgft
-from laas_service.domain.virtual_clusters.plan import Plan
-from laas_service.domain.virtual_clusters.routed_search import ALIKE, Placed
-from laas_service.domain.virtual_clusters.routed_site import RoutedSite
-from laas_service.domain.virtual_clusters.routes import Routes
-from laas_service.domain.virtual_clusters.site import Cluster
 
 POSITION = "D-mod-k"
 """Each leaf takes the uplink of the host's slot, modulo those that both leaves have."""

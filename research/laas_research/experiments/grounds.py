@@ -5,10 +5,10 @@
 import numpy as np
 
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
+from laas_service.domain.sharing.link_promises import RoutedSite
+from laas_service.domain.sharing.routes import Routes
+from laas_service.domain.sharing.tree import Tree
 from laas_service.domain.topology import Topology, Xgft
-from laas_service.domain.virtual_clusters.routed_site import RoutedSite
-from laas_service.domain.virtual_clusters.routes import Routes
-from laas_service.domain.virtual_clusters.tree import Tree
 
 PAPER = "paper's tree"
 """The paper's engine and ledger."""

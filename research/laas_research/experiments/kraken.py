@@ -14,12 +14,12 @@ from typing import Generic, TypeVar
 from laas_research.experiments.figures import Experiment, Figure, Point, Result
 from laas_research.experiments.grounds import GROUNDS, PAPER, routed_site
 from laas_research.virtual_clusters.oktopus import oktopus
-from laas_service.domain.virtual_clusters import kraken
-from laas_service.domain.virtual_clusters.plan import Plan
-from laas_service.domain.virtual_clusters.routed_search import ALIKE, Placed
-from laas_service.domain.virtual_clusters.routed_site import RoutedSite
-from laas_service.domain.virtual_clusters.site import Cluster, Site
-from laas_service.domain.virtual_clusters.tree import Tree, tapered
+from laas_service.domain.sharing import tree_search as kraken
+from laas_service.domain.sharing.link_promises import RoutedSite
+from laas_service.domain.sharing.migration import Plan
+from laas_service.domain.sharing.placement import ALIKE, Placed
+from laas_service.domain.sharing.tree import Tree, tapered
+from laas_service.domain.sharing.tree_ledger import Cluster, Site
 
 REQUESTS = 80_000
 WARM_UP = 1 / 8

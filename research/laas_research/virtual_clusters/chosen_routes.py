@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput
+from laas_service.domain.sharing.link_promises import RoutedSite, Unit
+from laas_service.domain.sharing.tree_ledger import Cluster, Embedding
 from laas_service.domain.topology import LeafLink
-from laas_service.domain.virtual_clusters.routed_site import RoutedSite, Unit
-from laas_service.domain.virtual_clusters.site import Cluster, Embedding
 
 Uplinks = NDArray[np.int64]
 """Shape (leaves, machines): the uplink that a leaf takes to a machine; -1 to its own, and none."""

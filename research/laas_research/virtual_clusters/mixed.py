@@ -14,8 +14,7 @@ from itertools import combinations
 import numpy as np
 
 from laas_service.domain.errors import LimitExceeded
-from laas_service.domain.topology import bits
-from laas_service.domain.virtual_clusters.site import (
+from laas_service.domain.sharing.tree_ledger import (
     Cluster,
     Demand,
     Demands,
@@ -24,6 +23,7 @@ from laas_service.domain.virtual_clusters.site import (
     Site,
     smaller,
 )
+from laas_service.domain.topology import bits
 
 LARGEST = 10
 """Most machines of a cluster for ``exact``: its tables have up to 2^N entries for each vertex."""

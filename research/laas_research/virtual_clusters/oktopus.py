@@ -9,8 +9,8 @@ cluster, and fills its children in turn with as many units as they take.
 
 import numpy as np
 
-from laas_service.domain.virtual_clusters.plan import Plan, planned
-from laas_service.domain.virtual_clusters.site import Cluster, Site, Whole
+from laas_service.domain.sharing.migration import Plan, planned
+from laas_service.domain.sharing.tree_ledger import Cluster, Site, Whole
 
 
 def oktopus(site: Site, cluster: Cluster) -> Plan | None:

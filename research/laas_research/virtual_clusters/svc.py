@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Numbers, Site, crossing
+from laas_service.domain.sharing.tree_ledger import Cluster, Embedding, Numbers, Site, crossing
 
 
 def svc(site: Site, cluster: Cluster) -> Embedding | None:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laas_service.domain.grouping import grouped
-from laas_service.domain.virtual_clusters.plan import Move, Plan
-from laas_service.domain.virtual_clusters.site import GRAIN, Cluster, Site
+from laas_service.domain.sharing.migration import Move, Plan
+from laas_service.domain.sharing.tree_ledger import GRAIN, Cluster, Site
 
 
 class PathCosts(NamedTuple):

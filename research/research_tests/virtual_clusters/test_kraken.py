@@ -18,11 +18,11 @@ from laas_research.virtual_clusters import transport
 from laas_research.virtual_clusters.oktopus import oktopus
 from laas_research.virtual_clusters.svc import svc
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
-from laas_service.domain.virtual_clusters import kraken
-from laas_service.domain.virtual_clusters.site import Cluster, Site
-from laas_service.domain.virtual_clusters.tree import Tree, tapered
+from laas_service.domain.sharing import tree_search as kraken
+from laas_service.domain.sharing.tree import Tree, tapered
+from laas_service.domain.sharing.tree_ledger import Cluster, Site
 from research_tests.virtual_clusters.printed import INFINITE, Printed, extra_units
-from tests.unit.domain.virtual_clusters import every_embedding as judge
+from tests.unit.domain.sharing import every_embedding as judge
 
 TREES = {
     "one rack": Tree((3,), 3, (2,)),
@@ -44,7 +44,7 @@ COSTS: dict[str, Any] = {
         lambda tree, before, after: (judge.footprint(tree, after), judge.migrations(before, after)),
     ),
     "a trade-off": (
-        kraken.weighed(3),
+        lambda tree, size: kraken.Costs(3, 1),
         lambda tree, before, after: (
             3 * judge.migrations(before, after) + judge.footprint(tree, after)
         ),

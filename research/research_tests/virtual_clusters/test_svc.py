@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from laas_research.virtual_clusters import mixed
 from laas_research.virtual_clusters.svc import svc, tivc
 from laas_service.domain.errors import DoubleClaim, InvalidInput, LimitExceeded, NotFound
-from laas_service.domain.virtual_clusters.site import (
+from laas_service.domain.sharing.tree import Tree, tapered
+from laas_service.domain.sharing.tree_ledger import (
     Cluster,
     Demand,
     Demands,
@@ -23,7 +24,6 @@ from laas_service.domain.virtual_clusters.site import (
     Site,
     smaller,
 )
-from laas_service.domain.virtual_clusters.tree import Tree, tapered
 from research_tests.virtual_clusters import judge
 
 SMALL = Tree((2, 3), 2, (10.0, 18.0))  # 6 machines of 2 slots in 3 racks

@@ -51,8 +51,8 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.moves.consent import Consent, Movable
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Initiator
 from tests.drafts import on_ledger
 

@@ -14,7 +14,7 @@ from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from laas_service.domain.sharing.policy import SharedSlots
 from tests.unit.app.memory import Memory
 
 ADMIN = Caller("admin", "root", admin=True, request_id="r")

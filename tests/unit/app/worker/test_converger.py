@@ -38,8 +38,8 @@ from laas_service.domain.errors import (
     Unavailable,
 )
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import LeafLink, Topology, Xgft
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from laas_service.messages import Applied, Initiator, Span
 from tests import rewind
 from tests.convergers import Convergers

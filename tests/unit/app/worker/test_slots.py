@@ -25,7 +25,7 @@ from laas_service.domain.allocation import (
 )
 from laas_service.domain.errors import HostsBusy, Unavailable
 from laas_service.domain.moves.consent import Consent, Movable
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from laas_service.domain.sharing.policy import SharedSlots
 from tests.fakes import FakeCompute
 from tests.unit.app.worker.test_converger import World
 

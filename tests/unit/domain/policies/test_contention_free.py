@@ -20,7 +20,7 @@ from laas_service.domain.routing.contention import contention, contention_of, ra
 from laas_service.domain.routing.tenant_tables import tenant_tables
 from laas_service.domain.search.shapes import pod_shapes
 from laas_service.domain.topology import Topology, Xgft
-from laas_service.domain.verification.contention import shift_loads
+from tests.shift_loads import shift_loads
 
 REQUIRE = Constraints(contention_free=ContentionFree.REQUIRE)
 PREFER = Constraints(contention_free=ContentionFree.PREFER)

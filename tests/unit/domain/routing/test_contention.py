@@ -27,7 +27,7 @@ from laas_service.domain.routing.contention import (
 )
 from laas_service.domain.routing.tenant_tables import tenant_tables
 from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
-from laas_service.domain.verification.contention import shift_loads
+from tests.shift_loads import shift_loads
 from tests.unit.domain.routing.contention_model import has_free_table
 
 FULL = os.environ.get("LAAS_CONTENTION") == "full"

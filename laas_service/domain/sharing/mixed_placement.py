@@ -3,7 +3,7 @@
 """Embeddings of virtual clusters whose machines have different demands, on routed hosts.
 
 To find one is NP-hard (SVC, section V), so the search is a heuristic: first fit in the order of
-``mixed.by_size``, in the lowest subtree that has room, as in SVC. Each step is checked on the links
+``by_size``, in the lowest subtree that has room, as in SVC. Each step is checked on the links
 as routed. Small sites are searched to the end.
 
 A unit keeps its number. A change keeps as many units in place as the links allow, the largest
@@ -18,8 +18,10 @@ import numpy as np
 
 from laas_service.domain.errors import LimitExceeded
 from laas_service.domain.grouping import grouped
-from laas_service.domain.virtual_clusters.plan import Move, Plan
-from laas_service.domain.virtual_clusters.routed_search import (
+from laas_service.domain.sharing.hose_load import cost_of_crossing
+from laas_service.domain.sharing.link_promises import RoutedSite, amounts_of
+from laas_service.domain.sharing.migration import Move, Plan
+from laas_service.domain.sharing.placement import (
     COST_OF_A_STEP,
     STARTS,
     Cost,
@@ -28,9 +30,7 @@ from laas_service.domain.virtual_clusters.routed_search import (
     Placed,
     Refused,
 )
-from laas_service.domain.virtual_clusters.routed_site import RoutedSite, amounts_of
-from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Whole
-from laas_service.domain.virtual_clusters.worst_load import cost_of_crossing
+from laas_service.domain.sharing.tree_ledger import Cluster, Embedding, Whole
 
 VISITS = 60
 """Parts of embeddings that first fit looks at in all."""
@@ -60,7 +60,7 @@ class _Search:
         self.blocked: Counter[int] = Counter()
         """How often a link was in the way."""
         self.amounts: Whole | None = None
-        """By unit, as in ``routed_site.Unit``; None: not needed yet."""
+        """By unit, as in ``link_promises.Unit``; None: not needed yet."""
 
     def answer(self) -> Placed | Refused:
         """The cheapest plan found."""

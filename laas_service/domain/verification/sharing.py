@@ -6,7 +6,7 @@ From the records alone: no host gives more slots than it has, every virtual mach
 and the promises of a link add up to no more than its bandwidth. From the tables: each tenant is
 promised what it can put on each link. That is the maximum flow over its pairs of hosts whose path
 crosses the link, where each virtual machine sends and receives at most its demand. Paths are walked
-over the cabling. Nothing of ``virtual_clusters`` is used.
+over the cabling. Nothing of ``domain.sharing`` is used.
 """
 
 import math

@@ -2,11 +2,11 @@
 
 """Ledger of virtual clusters on hosts whose traffic follows forwarding tables.
 
-Like ``site.Site``, with the physical links as routed in place of a tree's. For each link and
+Like ``tree_ledger.Site``, with the physical links as routed in place of a tree's. For each link and
 direction it holds what is promised for certain, and the mean and the variance of what is
 promised with a probability.
 
-A cluster with load F on a link (``worst_load``) and a certain bandwidth b for each unit promises
+A cluster with load F on a link (``hose_load``) and a certain bandwidth b for each unit promises
 F * b there. With normal demands d of mean mu and deviation sigma it promises the demands of the
 F units of a least cover: a normal variable of variance F * sigma**2, with F * E[max(d, 0)] as its
 mean. This is the side of the link with the smaller quantile, or less. Where the demands of a
@@ -38,8 +38,9 @@ import numpy as np
 
 from laas_service.domain.allocation import LEAST_RISK, MOST_RISK
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
-from laas_service.domain.virtual_clusters.routes import NO_LINK, NO_ROUTE, Routes
-from laas_service.domain.virtual_clusters.site import (
+from laas_service.domain.sharing.hose_load import crossing, worst_loads
+from laas_service.domain.sharing.routes import NO_LINK, NO_ROUTE, Routes
+from laas_service.domain.sharing.tree_ledger import (
     GRAIN,
     Cluster,
     Demand,
@@ -47,7 +48,6 @@ from laas_service.domain.virtual_clusters.site import (
     Numbers,
     Whole,
 )
-from laas_service.domain.virtual_clusters.worst_load import crossing, worst_loads
 
 _STANDARD = NormalDist()
 

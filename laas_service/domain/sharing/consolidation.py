@@ -24,9 +24,9 @@ import numpy as np
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.virtual_clusters.routed_search import BUDGET, Refused
-from laas_service.domain.virtual_clusters.routed_site import RoutedSite
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots, change_on, held_by
+from laas_service.domain.sharing.link_promises import RoutedSite
+from laas_service.domain.sharing.placement import BUDGET, Refused
+from laas_service.domain.sharing.policy import SharedSlots, change_on, held_by
 
 SEARCHES = 200
 """Embeddings that a plan searches for by default."""

@@ -32,10 +32,17 @@ from laas_service.domain.allocation import (
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import LaasError, LimitExceeded, NotFound
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.topology import Link
-from laas_service.domain.virtual_clusters.plan import Move, Plan
-from laas_service.domain.virtual_clusters.routed_mixed import MIXED
-from laas_service.domain.virtual_clusters.routed_search import (
+from laas_service.domain.sharing.hose_load import cost_of_crossing
+from laas_service.domain.sharing.link_promises import (
+    Held,
+    LinkLoad,
+    Promised,
+    RoutedSite,
+    amounts_of,
+)
+from laas_service.domain.sharing.migration import Move, Plan
+from laas_service.domain.sharing.mixed_placement import MIXED
+from laas_service.domain.sharing.placement import (
     ALIKE,
     BUDGET,
     COST_OF_A_STEP,
@@ -44,16 +51,9 @@ from laas_service.domain.virtual_clusters.routed_search import (
     Placed,
     Refused,
 )
-from laas_service.domain.virtual_clusters.routed_site import (
-    Held,
-    LinkLoad,
-    Promised,
-    RoutedSite,
-    amounts_of,
-)
-from laas_service.domain.virtual_clusters.routes import Routes
-from laas_service.domain.virtual_clusters.site import GRAIN, Cluster, Demand, Embedding
-from laas_service.domain.virtual_clusters.worst_load import cost_of_crossing
+from laas_service.domain.sharing.routes import Routes
+from laas_service.domain.sharing.tree_ledger import GRAIN, Cluster, Demand, Embedding
+from laas_service.domain.topology import Link
 
 NAME = "shared"
 """The policy that allocations of the class have."""

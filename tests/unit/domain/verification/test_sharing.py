@@ -21,9 +21,9 @@ from laas_service.domain.allocation import (
 )
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.verification import physical_tables, slot_violations
-from laas_service.domain.verification.slots import most_traffic
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
+from laas_service.domain.verification.sharing import most_traffic
 from tests.unit.domain.verification.sound import FULL, build, inventory_of
 
 PART = replace(build(FULL, Shape(2, 2, 2), "part"), sharing=Sharing(2, 10.0))

@@ -12,11 +12,11 @@ a whole number, the *load*.
   such sender is routed over the link to every such receiver, as on every link of a leaf, and on
   all links under plain D-mod-k.
 * The load never falls when units are added anywhere, so whatever fits still fits with fewer
-  units (``routed_search`` relies on it).
+  units (``placement`` relies on it).
 
 A load is also a *cover*: by the theorem of Koenig, as many units have all pairs of the link among
 them, as sender or receiver. Every unit is on one side of a link only, so the units of a cover
-are different ones. ``routed_site`` needs this for stochastic demands.
+are different ones. ``link_promises`` needs this for stochastic demands.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from laas_service.domain.virtual_clusters.routes import NO_LINK, Routes
-from laas_service.domain.virtual_clusters.site import Whole
+from laas_service.domain.sharing.routes import NO_LINK, Routes
+from laas_service.domain.sharing.tree_ledger import Whole
 
 
 class Crossing(NamedTuple):

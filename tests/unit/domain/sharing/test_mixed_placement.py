@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput
-from laas_service.domain.virtual_clusters.routed_mixed import MIXED
-from laas_service.domain.virtual_clusters.routed_search import Cost, Placed, Refused
-from laas_service.domain.virtual_clusters.routed_site import RoutedSite
-from laas_service.domain.virtual_clusters.site import Cluster, Demand
-from tests.unit.domain.virtual_clusters.routed_judge import worst_traffic
-from tests.unit.domain.virtual_clusters.test_routed import FULL, ROUTED, numbered
+from laas_service.domain.sharing.link_promises import RoutedSite
+from laas_service.domain.sharing.mixed_placement import MIXED
+from laas_service.domain.sharing.placement import Cost, Placed, Refused
+from laas_service.domain.sharing.tree_ledger import Cluster, Demand
+from tests.unit.domain.sharing.judge import worst_traffic
+from tests.unit.domain.sharing.test_placement import FULL, ROUTED, numbered
 
 NAMES = ("two leaves", "tapered", "small remainder", "pods")
 every_fabric = pytest.mark.parametrize("name", NAMES)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Contention inside a tenant: walks every shift of its hosts over its forwarding tables.
+"""Judge of contention inside a tenant: walks every shift of its hosts over its forwarding tables.
 
 In the shift by s, host i of the given order sends to host i + s modulo their number, on all
 rails at once. The walks read nothing but the tables.

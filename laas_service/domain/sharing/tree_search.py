@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Kraken: elastic virtual clusters that grow, shrink and change their bandwidth.
+"""Elastic virtual clusters on a tree: they grow, shrink and change their bandwidth.
 
 Source: Fuerst, Schmid, Suresh and Costa, "Kraken: Online and Elastic Resource Reservations
 for Cloud Datacenters", section IV. A change is granted whenever an embedding of the cluster
@@ -22,9 +22,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput
-from laas_service.domain.virtual_clusters.plan import Plan, planned
-from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Numbers, Site, Whole
-from laas_service.domain.virtual_clusters.tree import Tree
+from laas_service.domain.sharing.migration import Plan, planned
+from laas_service.domain.sharing.tree import Tree
+from laas_service.domain.sharing.tree_ledger import Cluster, Embedding, Numbers, Site, Whole
 
 # -- costs of an embedding (sections IV-A and IV-F) ----------------------------
 
@@ -50,11 +50,6 @@ def fewest_migrations(tree: Tree, size: int) -> Costs:
 def least_footprint(tree: Tree, size: int) -> Costs:
     """Costs for an embedding of least footprint, and among those one with few migrations."""
     return Costs(1, size + 1)
-
-
-def weighed(migration: float) -> CostModel:
-    """A trade-off: a migration costs as much as ``migration`` units on one link."""
-    return lambda tree, size: Costs(migration, 1)
 
 
 # -- requests (sections IV-C and IV-D) ------------------------------------------

@@ -24,9 +24,9 @@ from laas_service.domain.budget import UNBOUNDED, RequestBudget
 from laas_service.domain.errors import Conflict, DoubleClaim, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import LeafLink, Topology, Xgft
 from laas_service.domain.verification import physical_tables, slot_violations
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots
 from tests.unit.domain.verification.sound import build, inventory_of
 
 TOPOLOGY = Topology(Xgft((2, 2, 2), (1, 2, 2)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from laas_service.domain.slots import Sharing, SlotDemand
+from laas_service.domain.tenancy.slots import Sharing, SlotDemand
 
 
 class Uses(NamedTuple):

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
+from laas_service.domain.sharing.tree import Tree
+from laas_service.domain.sharing.tree_ledger import Whole
 from laas_service.domain.topology import LeafLink, Link, Topology, link_name
-from laas_service.domain.virtual_clusters.site import Whole
-from laas_service.domain.virtual_clusters.tree import Tree
 
 NO_LINK, NO_ROUTE = 0, 1
 """Numbers of no link: the packet has arrived; the tables have no entry."""

@@ -25,21 +25,21 @@ from laas_service.domain.allocation import (
 )
 from laas_service.domain.errors import NotFound
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.sharing.consolidation import empty_hosts
+from laas_service.domain.sharing.policy import SharedSlots, in_the_way
+from laas_service.domain.sharing.tree_ledger import GRAIN, Cluster
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.domain.verification import slot_violations
-from laas_service.domain.virtual_clusters.empty_hosts import empty_hosts
-from laas_service.domain.virtual_clusters.shared_slots import SharedSlots, in_the_way
-from laas_service.domain.virtual_clusters.site import GRAIN, Cluster
-from tests.unit.domain.verification.sound import build, inventory_of
-from tests.unit.domain.virtual_clusters.every_embedding import embeddings
-from tests.unit.domain.virtual_clusters.routed_judge import Judge
-from tests.unit.domain.virtual_clusters.test_shared_slots import (
+from tests.unit.domain.sharing.every_embedding import embeddings
+from tests.unit.domain.sharing.judge import Judge
+from tests.unit.domain.sharing.test_policy import (
     INVENTORY,
     PART,
     TABLES,
     TOPOLOGY,
     on_the_way,
 )
+from tests.unit.domain.verification.sound import build, inventory_of
 
 ALL = 10**6
 """A number of moves that limits nothing."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.grouping import grouped
-from laas_service.domain.virtual_clusters.tree import Tree
+from laas_service.domain.sharing.tree import Tree
 
 Numbers = NDArray[np.float64]
 """An array of floats."""

@@ -4,7 +4,7 @@
 
 Footprint and migrations are Kraken's: the links from all units to the centre, which routes do not
 change, and the remaining units that change their host. What fits is another question than on a
-tree, since each physical link has a limit of its own (``routed_site``). The search asks, in turn:
+tree, since each physical link has a limit of its own (``link_promises``). The search asks, in turn:
 
 1. Kraken on the tree whose limits are the sums over the uplinks of a leaf or pod. Whatever fits
    the routes fits this tree: all pairs across a cut can send at once, so the loads of its links
@@ -26,17 +26,17 @@ import numpy as np
 
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import DoubleClaim, LimitExceeded
-from laas_service.domain.virtual_clusters import kraken
-from laas_service.domain.virtual_clusters.plan import Plan, planned
-from laas_service.domain.virtual_clusters.routed_site import RoutedSite
-from laas_service.domain.virtual_clusters.routes import NO_LINK
-from laas_service.domain.virtual_clusters.site import Cluster, Embedding, Whole
-from laas_service.domain.virtual_clusters.tree import Tree
-from laas_service.domain.virtual_clusters.worst_load import (
+from laas_service.domain.sharing import tree_search
+from laas_service.domain.sharing.hose_load import (
     cost_of_crossing,
     cost_of_load,
     crossing,
 )
+from laas_service.domain.sharing.link_promises import RoutedSite
+from laas_service.domain.sharing.migration import Plan, planned
+from laas_service.domain.sharing.routes import NO_LINK
+from laas_service.domain.sharing.tree import Tree
+from laas_service.domain.sharing.tree_ledger import Cluster, Embedding, Whole
 
 Counts = Mapping[int, int]
 """Machine -> units, all above 0."""
@@ -192,7 +192,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """``kraken.Offer``."""
+    """``tree_search.Offer``."""
 
     tree: Tree
     slots: Whole
@@ -252,11 +252,11 @@ class _Search:
         return self._placed(best, proven=proven) if best else self._refused(proven=proven)
 
     def _cheapest(
-        self, offer: _Offer, costs: kraken.CostModel = kraken.fewest_migrations
+        self, offer: _Offer, costs: tree_search.CostModel = tree_search.fewest_migrations
     ) -> Plan | None:
-        """As ``kraken.cheapest``. Raises: LimitExceeded."""
+        """As ``tree_search.cheapest``. Raises: LimitExceeded."""
         self.effort.spend(4 * COST_OF_A_STEP + self.tree.machines // 8 + self.size)
-        return kraken.cheapest(offer, self.cluster, costs)
+        return tree_search.cheapest(offer, self.cluster, costs)
 
     def bounds(self) -> tuple[int, int]:
         """Of the units that a greedy filling placed, and of those that fit summed uplinks."""
@@ -408,7 +408,7 @@ class _Search:
         kept = [min(self.before.get(m, 0), r) for m, r in zip(order, room, strict=True)]
         keeps = np.cumsum([0, *kept[::-1]])[::-1].tolist()
         remain = min(sum(self.before.values()), self.size)
-        nearest = self._cheapest(self._offer(np.add), kraken.least_footprint)
+        nearest = self._cheapest(self._offer(np.add), tree_search.least_footprint)
         assert nearest is not None  # the tree of summed uplinks takes the cluster
         floor = self.cost(_counts(nearest)).footprint
         """A bound on all footprints; more migrations than the least can have a smaller one."""
@@ -451,7 +451,7 @@ class _Search:
 class _Filling:
     """A greedy embedding: the units on machines, and what they can put on each link.
 
-    The bound of ``worst_load`` is kept up for each link: its senders, its receivers and their
+    The bound of ``hose_load`` is kept up for each link: its senders, its receivers and their
     units.
     """
 

@@ -2,7 +2,7 @@
 
 """Judge of clusters on routed hosts: the snapshot's tables, walked, and flows by networkx.
 
-Nothing here uses the ledger, the search or the routes of ``virtual_clusters``.
+Nothing here uses the ledger, the search or the routes of ``domain.sharing``.
 """
 
 from __future__ import annotations
