@@ -47,14 +47,18 @@ def settle() -> None:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """As ``settle``, until the end of the block."""
-    thresholds = gc.get_threshold()
+    """As ``settle``, until the end of the block.
+
+    In a process that has settled before, its objects stay exempt.
+    """
+    thresholds, frozen = gc.get_threshold(), gc.get_freeze_count()
     settle()
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import pytest
 from flask import Flask
 
 from laas_service import garbage
@@ -89,13 +90,29 @@ with collector.busy():
     assert full_collections("collector.settle()", after) == 0
 
 
-def test_thresholds_return_after_the_block():
+@pytest.fixture
+def thawed():
+    """The tests' process has settled; here it has not."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_thresholds_return_after_the_block(thawed):
     before = gc.get_threshold()
     with garbage.settled():
         assert gc.get_freeze_count() > 0
         assert gc.get_threshold()[2] > 1_000_000
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+def test_what_a_process_settled_stays_exempt_after_the_block(thawed):
+    gc.freeze()
+    before = gc.get_freeze_count()
+    with garbage.settled():
+        pass
+    assert gc.get_freeze_count() >= before
 
 
 class Recorder(garbage.Collector):
