@@ -2,8 +2,8 @@
 
 """Plans that empty shared hosts by few migrations of virtual machines.
 
-Source: Adaptive Fit (Tsai and Liao, StarCube, Springer 2016, chapter 2; ``domain.consolidation``)
-packs machines onto few servers, and leaves them where they are as soon as a move gains too little.
+Source: Adaptive Fit (Tsai and Liao, StarCube, Springer 2016, chapter 2) packs machines onto few
+servers, and leaves them where they are as soon as a move gains too little.
 Here the machines of an allocation are a virtual cluster on routed hosts. So a host is emptied if
 each allocation with slots there has another embedding without it (Kraken's, with the fewest
 migrations), and what gains too little is a host that costs more migrations than a threshold. No

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from laas_service.domain.sharing.cluster import Whole
 from laas_service.domain.sharing.routes import NO_LINK, Routes
-from laas_service.domain.sharing.tree_ledger import Whole
 
 
 class Crossing(NamedTuple):

@@ -2,7 +2,7 @@
 
 """Ledger of virtual clusters on hosts whose traffic follows forwarding tables.
 
-Like ``tree_ledger.Site``, with the physical links as routed in place of a tree's. For each link and
+Its links are the physical ones, as the forwarding tables use them. For each link and
 direction it holds what is promised for certain, and the mean and the variance of what is
 promised with a probability.
 
@@ -38,9 +38,7 @@ import numpy as np
 
 from laas_service.domain.allocation import LEAST_RISK, MOST_RISK
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
-from laas_service.domain.sharing.hose_load import crossing, worst_loads
-from laas_service.domain.sharing.routes import NO_LINK, NO_ROUTE, Routes
-from laas_service.domain.sharing.tree_ledger import (
+from laas_service.domain.sharing.cluster import (
     GRAIN,
     Cluster,
     Demand,
@@ -48,6 +46,8 @@ from laas_service.domain.sharing.tree_ledger import (
     Numbers,
     Whole,
 )
+from laas_service.domain.sharing.hose_load import crossing, worst_loads
+from laas_service.domain.sharing.routes import NO_LINK, NO_ROUTE, Routes
 
 _STANDARD = NormalDist()
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from laas_service.domain.grouping import grouped
+from laas_service.domain.sharing.cluster import Cluster, Embedding
 from laas_service.domain.sharing.tree import Tree
-from laas_service.domain.sharing.tree_ledger import Cluster, Embedding
 
 
 class Move(NamedTuple):

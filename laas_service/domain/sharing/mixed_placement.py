@@ -18,6 +18,7 @@ import numpy as np
 
 from laas_service.domain.errors import LimitExceeded
 from laas_service.domain.grouping import grouped
+from laas_service.domain.sharing.cluster import Cluster, Embedding, Whole
 from laas_service.domain.sharing.hose_load import cost_of_crossing
 from laas_service.domain.sharing.link_promises import RoutedSite, amounts_of
 from laas_service.domain.sharing.migration import Move, Plan
@@ -30,7 +31,6 @@ from laas_service.domain.sharing.placement import (
     Placed,
     Refused,
 )
-from laas_service.domain.sharing.tree_ledger import Cluster, Embedding, Whole
 
 VISITS = 60
 """Parts of embeddings that first fit looks at in all."""

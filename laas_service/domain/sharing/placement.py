@@ -27,6 +27,7 @@ import numpy as np
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import DoubleClaim, LimitExceeded
 from laas_service.domain.sharing import tree_search
+from laas_service.domain.sharing.cluster import Cluster, Embedding, Whole
 from laas_service.domain.sharing.hose_load import (
     cost_of_crossing,
     cost_of_load,
@@ -36,7 +37,6 @@ from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.migration import Plan, planned
 from laas_service.domain.sharing.routes import NO_LINK
 from laas_service.domain.sharing.tree import Tree
-from laas_service.domain.sharing.tree_ledger import Cluster, Embedding, Whole
 
 Counts = Mapping[int, int]
 """Machine -> units, all above 0."""

@@ -32,6 +32,7 @@ from laas_service.domain.allocation import (
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import LaasError, LimitExceeded, NotFound
 from laas_service.domain.ledger import LedgerView
+from laas_service.domain.sharing.cluster import GRAIN, Cluster, Demand, Embedding
 from laas_service.domain.sharing.hose_load import cost_of_crossing
 from laas_service.domain.sharing.link_promises import (
     Held,
@@ -52,7 +53,6 @@ from laas_service.domain.sharing.placement import (
     Refused,
 )
 from laas_service.domain.sharing.routes import Routes
-from laas_service.domain.sharing.tree_ledger import GRAIN, Cluster, Demand, Embedding
 from laas_service.domain.topology import Link
 
 NAME = "shared"

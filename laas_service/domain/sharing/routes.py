@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
+from laas_service.domain.sharing.cluster import Whole
 from laas_service.domain.sharing.tree import Tree
-from laas_service.domain.sharing.tree_ledger import Whole
 from laas_service.domain.topology import LeafLink, Link, Topology, link_name
 
 NO_LINK, NO_ROUTE = 0, 1

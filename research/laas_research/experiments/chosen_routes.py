@@ -13,11 +13,11 @@ from laas_research.experiments.figures import Experiment, Figure, Point, Result
 from laas_research.experiments.grounds import SUMMED
 from laas_research.virtual_clusters.chosen_routes import fitting_routes
 from laas_service.domain.allocation import Allocation, GroupShare
+from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.migration import Plan
 from laas_service.domain.sharing.placement import ALIKE, Placed
 from laas_service.domain.sharing.routes import Routes
-from laas_service.domain.sharing.tree_ledger import Cluster
 from laas_service.domain.topology import Topology, Xgft
 
 POSITION = "D-mod-k"

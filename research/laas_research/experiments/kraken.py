@@ -13,13 +13,14 @@ from typing import Generic, TypeVar
 
 from laas_research.experiments.figures import Experiment, Figure, Point, Result
 from laas_research.experiments.grounds import GROUNDS, PAPER, routed_site
+from laas_research.virtual_clusters import kraken
 from laas_research.virtual_clusters.oktopus import oktopus
-from laas_service.domain.sharing import tree_search as kraken
+from laas_research.virtual_clusters.site import Site
+from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.migration import Plan
 from laas_service.domain.sharing.placement import ALIKE, Placed
 from laas_service.domain.sharing.tree import Tree, tapered
-from laas_service.domain.sharing.tree_ledger import Cluster, Site
 
 REQUESTS = 80_000
 WARM_UP = 1 / 8

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from laas_research.experiments.figures import Experiment, Figure, Point, Result
 from laas_research.experiments.grounds import GROUNDS, PAPER, routed_site
+from laas_research.virtual_clusters.site import Site
 from laas_research.virtual_clusters.svc import svc, tivc
+from laas_service.domain.sharing.cluster import Cluster, Embedding
 from laas_service.domain.sharing.placement import ALIKE, Placed
 from laas_service.domain.sharing.routes import NO_LINK
 from laas_service.domain.sharing.tree import Tree, tapered
-from laas_service.domain.sharing.tree_ledger import Cluster, Embedding, Site
 
 MEAN_SIZE = 49
 """Tasks of a job."""

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput
+from laas_service.domain.sharing.cluster import Cluster, Embedding
 from laas_service.domain.sharing.link_promises import RoutedSite, Unit
-from laas_service.domain.sharing.tree_ledger import Cluster, Embedding
 from laas_service.domain.topology import LeafLink
 
 Uplinks = NDArray[np.int64]

@@ -13,16 +13,9 @@ from itertools import combinations
 
 import numpy as np
 
+from laas_research.virtual_clusters.site import Demands, Site, smaller
 from laas_service.domain.errors import LimitExceeded
-from laas_service.domain.sharing.tree_ledger import (
-    Cluster,
-    Demand,
-    Demands,
-    Embedding,
-    Numbers,
-    Site,
-    smaller,
-)
+from laas_service.domain.sharing.cluster import Cluster, Demand, Embedding, Numbers
 from laas_service.domain.topology import bits
 
 LARGEST = 10

@@ -9,8 +9,9 @@ cluster, and fills its children in turn with as many units as they take.
 
 import numpy as np
 
+from laas_research.virtual_clusters.site import Site
+from laas_service.domain.sharing.cluster import Cluster, Whole
 from laas_service.domain.sharing.migration import Plan, planned
-from laas_service.domain.sharing.tree_ledger import Cluster, Site, Whole
 
 
 def oktopus(site: Site, cluster: Cluster) -> Plan | None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from laas_service.domain.sharing.tree_ledger import Cluster, Embedding, Numbers, Site, crossing
+from laas_research.virtual_clusters.site import Site, crossing
+from laas_service.domain.sharing.cluster import Cluster, Embedding, Numbers
 
 
 def svc(site: Site, cluster: Cluster) -> Embedding | None:

@@ -18,9 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from laas_research.virtual_clusters.site import Site
 from laas_service.domain.grouping import grouped
+from laas_service.domain.sharing.cluster import GRAIN, Cluster
 from laas_service.domain.sharing.migration import Move, Plan
-from laas_service.domain.sharing.tree_ledger import GRAIN, Cluster, Site
 
 
 class PathCosts(NamedTuple):

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from laas_research.virtual_clusters.chosen_routes import fitting_routes
 from laas_service.domain.allocation import Allocation, GroupShare
 from laas_service.domain.errors import DoubleClaim, InvalidInput
+from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.routes import Routes
-from laas_service.domain.sharing.tree_ledger import Cluster
 from laas_service.domain.topology import Topology, Xgft
 
 HOSTS = 3

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from laas_research.virtual_clusters import transport
+from laas_research.virtual_clusters import kraken, transport
 from laas_research.virtual_clusters.oktopus import oktopus
+from laas_research.virtual_clusters.site import Site
 from laas_research.virtual_clusters.svc import svc
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
-from laas_service.domain.sharing import tree_search as kraken
+from laas_service.domain.sharing import tree_search
+from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.tree import Tree, tapered
-from laas_service.domain.sharing.tree_ledger import Cluster, Site
 from research_tests.virtual_clusters.printed import INFINITE, Printed, extra_units
 from tests.unit.domain.sharing import every_embedding as judge
 
@@ -36,15 +37,15 @@ some = settings(max_examples=20)
 BANDWIDTHS = (0.25, 0.5, 1.0, 1.5)
 COSTS: dict[str, Any] = {
     "fewest migrations": (
-        kraken.fewest_migrations,
+        tree_search.fewest_migrations,
         lambda tree, before, after: (judge.migrations(before, after), judge.footprint(tree, after)),
     ),
     "least footprint": (
-        kraken.least_footprint,
+        tree_search.least_footprint,
         lambda tree, before, after: (judge.footprint(tree, after), judge.migrations(before, after)),
     ),
     "a trade-off": (
-        lambda tree, size: kraken.Costs(3, 1),
+        lambda tree, size: tree_search.Costs(3, 1),
         lambda tree, before, after: (
             3 * judge.migrations(before, after) + judge.footprint(tree, after)
         ),
@@ -404,7 +405,7 @@ def test_the_paper_s_slot_counts():
     site.claim(Cluster.alike("1", 10, 1), {0: (0, 1, 2, 3), 1: (4, 5, 6, 7), 2: (8, 9)})
     site.claim(Cluster.alike("2", 2, 4), {4: (0,), 5: (1,)})
     spare = site.links.spare({})
-    room = kraken.slot_count(site.tree, site.free, [links >> 20 for links in spare])
+    room = tree_search.slot_count(site.tree, site.free, [links >> 20 for links in spare])
     assert room.slot_count[0].tolist() == [0, 0, 2, 4, 0, 0]
     assert room.slot_count[1].tolist() == [0, 6, 0]
     plan = kraken.embed(site, Cluster.alike("3", 3, 1))

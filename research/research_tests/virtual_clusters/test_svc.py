@@ -13,17 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laas_research.virtual_clusters import mixed
+from laas_research.virtual_clusters.site import Demands, Links, Site, smaller
 from laas_research.virtual_clusters.svc import svc, tivc
 from laas_service.domain.errors import DoubleClaim, InvalidInput, LimitExceeded, NotFound
+from laas_service.domain.sharing.cluster import Cluster, Demand
 from laas_service.domain.sharing.tree import Tree, tapered
-from laas_service.domain.sharing.tree_ledger import (
-    Cluster,
-    Demand,
-    Demands,
-    Links,
-    Site,
-    smaller,
-)
 from research_tests.virtual_clusters import judge
 
 SMALL = Tree((2, 3), 2, (10.0, 18.0))  # 6 machines of 2 slots in 3 racks

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput
+from laas_service.domain.sharing.cluster import Cluster, Demand
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.mixed_placement import MIXED
 from laas_service.domain.sharing.placement import Cost, Placed, Refused
-from laas_service.domain.sharing.tree_ledger import Cluster, Demand
 from tests.unit.domain.sharing.judge import worst_traffic
 from tests.unit.domain.sharing.test_placement import FULL, ROUTED, numbered
 

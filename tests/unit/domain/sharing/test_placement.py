@@ -21,11 +21,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
+from laas_service.domain.sharing.cluster import Cluster, Demand
 from laas_service.domain.sharing.hose_load import crossing, worst_loads
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.placement import ALIKE, Placed, Refused
 from laas_service.domain.sharing.routes import NO_ROUTE, Routes
-from laas_service.domain.sharing.tree_ledger import Cluster, Demand
 from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
 from tests.partitions import partitions, tenant
 from tests.unit.domain.sharing import every_embedding

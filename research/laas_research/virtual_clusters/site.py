@@ -9,31 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.grouping import grouped
+from laas_service.domain.sharing.cluster import (
+    GRAIN,
+    Cluster,
+    Demand,
+    Embedding,
+    Numbers,
+    Whole,
+)
 from laas_service.domain.sharing.tree import Tree
 
-Numbers = NDArray[np.float64]
-"""An array of floats."""
-Whole = NDArray[np.int64]
-"""An array of whole numbers."""
-
 _STANDARD = NormalDist()
-
-
-class Demand(NamedTuple):
-    """A normally distributed demand for bandwidth, in the unit of the tree's capacities."""
-
-    mean: float
-    variance: float = 0.0
-    """0 is a certain (deterministic) demand."""
 
 
 class Demands(NamedTuple):
@@ -68,9 +61,6 @@ def smaller(a: Demands, b: Demands) -> Demands:
 
 Promise = Mapping[tuple[int, int], Demand]
 """The demand of one cluster on the link above each vertex: (level, number) -> demand."""
-
-GRAIN = 1 << 20
-"""Sums are whole multiples of 1 / GRAIN, so that a release restores them exactly."""
 
 
 class Links:
@@ -159,33 +149,6 @@ class Links:
         if more is not None:
             certain = certain & (more.variance == 0)
         return np.where((occupancy < 1) | (certain & (occupancy <= 1)), occupancy, np.inf)
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Virtual machines that share a virtual switch.
-
-    Demands of different machines are independent. A deterministic virtual cluster <N, B>
-    (Oktopus) has N demands of mean B and variance 0.
-    """
-
-    id: str
-    demands: tuple[Demand, ...]
-    """``demands[i]``: the bandwidth that machine i needs, in the unit of the capacities."""
-
-    @classmethod
-    def alike(cls, id: str, size: int, mean: float, deviation: float = 0.0) -> Cluster:
-        """SVC's <N, mu, sigma>: ``size`` machines with the same normal demand."""
-        return cls(id, (Demand(mean, deviation**2),) * size)
-
-    @property
-    def homogeneous(self) -> bool:
-        """Whether all machines have the same demand."""
-        return len(set(self.demands)) <= 1
-
-
-Embedding = Mapping[int, tuple[int, ...]]
-"""Machine of the tree -> numbers of the cluster's virtual machines on it."""
 
 
 def crossing(demands: Sequence[Demand], inside: Sequence[float]) -> Demands:
