@@ -9,7 +9,7 @@ from typing import Any
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.routing.fabric_tables import ForwardingTables
-from laas_service.domain.verification.chains import ChainVerdict, chain_verdict
+from laas_service.domain.verification.chains import ChainVerdict, OddLinks, chain_verdict
 from laas_service.messages import FabricState
 from opensm_writer import desired, render
 from opensm_writer.desired import SubnetConfiguration
@@ -45,9 +45,7 @@ def judged(
         state.inventory,
         [tenant.held for tenant in state.tenants] if record is None else record,
         files,
-        state.shared_plane,
-        state.moved_links,
-        state.failed_links,
+        OddLinks(state.shared_plane, frozenset(state.moved_links), frozenset(state.failed_links)),
         placements or {},
         **options,
     )

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -213,6 +213,9 @@ _CHECKPOINT_EVERY = argument(
     help=f"time between two checkpoints of a run ({EVERY:g})",
 )
 
+_CHOICES = ("policy", "window", "shadow", "order", "packing", "speedup", "seed")
+"""The options of which a sweep takes several values."""
+
 _PACKINGS = ("none", "ends")
 
 _RUN = (
@@ -318,17 +321,10 @@ def _parser(extended: Iterable[Extension] = ()) -> argparse.ArgumentParser:
 
 
 def _scenario(
-    options: argparse.Namespace,
-    source: Trace | Exponential,
-    *,
-    policy: str,
-    window: int,
-    shadow: str,
-    order: str,
-    packing: str,
-    speedup: str,
-    seed: int,
+    options: argparse.Namespace, source: Trace | Exponential, chosen: Mapping[str, Any]
 ) -> Scenario:
+    """``chosen`` has one value of each of ``_CHOICES``, of which a sweep takes several."""
+    policy, window, shadow, order, packing, speedup, seed = (chosen[name] for name in _CHOICES)
     runtime = options.runtime
     if runtime is None and isinstance(source, Exponential):
         runtime = RUNTIME
@@ -389,17 +385,7 @@ def _run(options: argparse.Namespace) -> int:
         source = _trace(options, options.csv, "csv")
     else:
         source = _trace(options, options.swf, "swf")
-    scenario = _scenario(
-        options,
-        source,
-        policy=options.policy,
-        window=options.window,
-        shadow=options.shadow,
-        order=options.order,
-        packing=options.packing,
-        speedup=options.speedup,
-        seed=options.seed,
-    )
+    scenario = _scenario(options, source, vars(options))
     checkpoint = None
     if options.checkpoint is not None:
         checkpoint = Checkpoint(Path(options.checkpoint), options.checkpoint_every)
@@ -498,11 +484,10 @@ def _scenarios(options: argparse.Namespace) -> Iterable[Scenario]:
         *(_trace(options, path, "csv") for path in options.csv),
         *(Exponential.parse(text) for text in options.synthetic),
     ]
-    names = ("source", "policy", "window", "shadow", "order", "packing", "speedup", "seed")
-    choices = [sources, *(getattr(options, name) for name in names[1:])]
+    choices = [getattr(options, name) for name in _CHOICES]
     return [
-        _scenario(options, **dict(zip(names, chosen, strict=True)))
-        for chosen in itertools.product(*choices)
+        _scenario(options, source, dict(zip(_CHOICES, chosen, strict=True)))
+        for source, *chosen in itertools.product(sources, *choices)
     ]
 
 

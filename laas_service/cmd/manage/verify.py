@@ -18,7 +18,7 @@ from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
 from laas_service.domain.verification.chain_files import CHAINS_FILE
-from laas_service.domain.verification.chains import chain_verdict
+from laas_service.domain.verification.chains import OddLinks, chain_verdict
 from laas_service.domain.wording import listed
 from laas_service.messages import FabricState
 from laas_service.wiring import Parts
@@ -223,9 +223,9 @@ def _verdict(
             record.inventory,
             held,
             _chain_files(args.chains),
-            record.shared_plane,
-            state.moved_links,
-            state.failed_links,
+            OddLinks(
+                record.shared_plane, frozenset(state.moved_links), frozenset(state.failed_links)
+            ),
             {id: _chained(change) for id, change in changing.items()},
             one_rule=parts.one_rule_per_group,
         )

@@ -17,13 +17,8 @@ from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology
 
 
-class LedgerView(Protocol):
-    """A ledger that is only read. Every ``Ledger`` is one; ``state`` and ``free`` say more.
-
-    The type checker refuses writes; nothing is wrapped, so reading costs what it costs on
-    the ledger itself. ``copy``, ``surface``, ``unowned`` and ``within`` give the reader a
-    ``Ledger`` of its own.
-    """
+class FreeView(Protocol):
+    """The free hosts and links of a ledger, as policies and searches read them: ``FreeMasks``."""
 
     @property
     def topology(self) -> Topology:
@@ -50,10 +45,6 @@ class LedgerView(Protocol):
         """How many hosts are free."""
 
     @property
-    def lost_host_count(self) -> int:
-        """How many hosts would be free were they not failed or drained."""
-
-    @property
     def pod_free_hosts(self) -> Sequence[int]:
         """How many hosts are free, by pod."""
 
@@ -64,10 +55,6 @@ class LedgerView(Protocol):
     @property
     def pod_groups_by_free(self) -> Sequence[Sequence[int]]:
         """The same within each pod."""
-
-    @property
-    def odd_groups(self) -> Sequence[int]:
-        """Bit sets, by pod, of the leaf groups that miss an uplink."""
 
     def groups_with_room(self, pod: int, hosts: int) -> list[int]:
         """The pod's leaf groups with at least that many free hosts, the fullest first."""
@@ -89,6 +76,23 @@ class LedgerView(Protocol):
 
     def reader_cache(self, kind: type[C]) -> C:
         """The object of this kind that readers keep with this ledger."""
+
+
+class LedgerView(FreeView, Protocol):
+    """A ledger that is only read. Every ``Ledger`` is one; ``state`` and ``free`` say more.
+
+    The type checker refuses writes; nothing is wrapped, so reading costs what it costs on
+    the ledger itself. ``copy``, ``surface``, ``unowned`` and ``within`` give the reader a
+    ``Ledger`` of its own.
+    """
+
+    @property
+    def lost_host_count(self) -> int:
+        """How many hosts would be free were they not failed or drained."""
+
+    @property
+    def odd_groups(self) -> Sequence[int]:
+        """Bit sets, by pod, of the leaf groups that miss an uplink."""
 
     @property
     def allocations(self) -> Mapping[str, Allocation]:

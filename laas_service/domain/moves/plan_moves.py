@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations, islice, permutations
 from operator import itemgetter
 
@@ -116,8 +117,10 @@ def plan_moves(
     tenants without which the request fits to where their policies place them, or nearer. With
     ``links_only`` tenants keep their hosts and exchange links alone; the first plan is taken.
     """
-    planner = _Planner(policy, fabric, request, most_moves, movable, RequestBudget(work))
-    return planner.plan_links() if links_only else planner.plan(thorough)
+    budget = RequestBudget(work)
+    if links_only:
+        return _LinkPlanner(policy, fabric, request, most_moves, movable, budget).plan()
+    return _HostPlanner(policy, fabric, request, most_moves, movable, budget).plan(thorough)
 
 
 def can_move(allocation: Allocation) -> bool:
@@ -127,6 +130,8 @@ def can_move(allocation: Allocation) -> bool:
 
 
 class _Planner:
+    """A fabric to try moves on, the tenants that may move, and the best plan so far."""
+
     def __init__(
         self,
         policy: Policy,
@@ -142,8 +147,6 @@ class _Planner:
         self._most_moves = most_moves
         self._budget = budget
         self._best: MovePlan | None = None
-        self._links_tried = 0
-        self._policies: dict[str, Policy] = {}
         self._tenants = sorted(
             (
                 a
@@ -153,23 +156,43 @@ class _Planner:
             key=lambda a: (a.size, a.id),
         )
 
-    def plan(self, thorough: bool) -> MovePlan | NoFit:
-        answer = self._placed()
-        if isinstance(answer, Allocation):
-            return MovePlan((), answer)
-        spare = sum(tenant.size - min(tenant.requested, tenant.size) for tenant in self._tenants)
-        if self._fabric.free_host_count + spare >= self._request.hosts:
-            counts = range(1, min(self._most_moves, len(self._tenants)) + 1)
-            for count in counts:
-                if self._best is None:
-                    self._quickly(count)
-            for count in counts if thorough else ():
-                self._with_moves(count)
-        if self._best is not None:
-            return replace(self._best, cut_off=self._budget.cut)
-        return self._refusal(answer)
+    def _sets(self, count: int) -> Iterable[tuple[Allocation, ...]]:
+        """Sets of tenants, those with few hosts first; larger sets only roughly so."""
+        sets = combinations(self._tenants, count)
+        if count > 2:
+            return sets
+        return sorted(sets, key=lambda tenants: sum(tenant.size for tenant in tenants))
 
-    def plan_links(self) -> MovePlan | NoFit:
+    def _placed(self) -> Allocation | NoFit:
+        return propose(self._policy, self._fabric, self._request)
+
+    def _refusal(self, refusal: NoFit) -> NoFit:
+        if self._budget.cut:
+            detail = f"the search for up to {self._most_moves} moves stopped at its budget"
+            return NoFit(Refusal.BUDGET, detail, cut_off=True)
+        if refusal.reason.facts.by_count or not self._most_moves:
+            return refusal
+        detail = f"{refusal.detail}; moves of up to {self._most_moves} tenants do not help"
+        return replace(refusal, detail=detail)
+
+    @property
+    def _least(self) -> int:
+        """Only plans with fewer new hosts than this are better."""
+        return NO_COST if self._best is None else self._best.new_hosts
+
+    def _keep(self, moves: Sequence[Nearest], placement: Allocation) -> None:
+        if sum(move.new_hosts for move in moves) < self._least:
+            self._best = MovePlan(tuple(moves), placement)
+
+    @property
+    def _done(self) -> bool:
+        return self._least == 0 or self._budget.cut
+
+
+class _LinkPlanner(_Planner):
+    """Moves of links alone: every tenant keeps its hosts."""
+
+    def plan(self) -> MovePlan | NoFit:
         """A plan after which all tenants have the hosts that they had."""
         answer = self._placed()
         if isinstance(answer, Allocation):
@@ -229,31 +252,32 @@ class _Planner:
         self._keep(moves, placement)
         return True
 
-    def _refusal(self, refusal: NoFit) -> NoFit:
-        if self._budget.cut:
-            detail = f"the search for up to {self._most_moves} moves stopped at its budget"
-            return NoFit(Refusal.BUDGET, detail, cut_off=True)
-        if refusal.reason.facts.by_count or not self._most_moves:
-            return refusal
-        detail = f"{refusal.detail}; moves of up to {self._most_moves} tenants do not help"
-        return replace(refusal, detail=detail)
 
-    # -- the best plan so far -------------------------------------------------
+class _HostPlanner(_Planner):
+    """Moves to other hosts."""
 
-    @property
-    def _least(self) -> int:
-        """Only plans with fewer new hosts than this are better."""
-        return NO_COST if self._best is None else self._best.new_hosts
+    _links_tried = 0
 
-    def _keep(self, moves: Sequence[Nearest], placement: Allocation) -> None:
-        if sum(move.new_hosts for move in moves) < self._least:
-            self._best = MovePlan(tuple(moves), placement)
+    @cached_property
+    def _policies(self) -> dict[str, Policy]:
+        """The policies of tenants, by their names."""
+        return {}
 
-    @property
-    def _done(self) -> bool:
-        return self._least == 0 or self._budget.cut
-
-    # -- sets of tenants ------------------------------------------------------
+    def plan(self, thorough: bool) -> MovePlan | NoFit:
+        answer = self._placed()
+        if isinstance(answer, Allocation):
+            return MovePlan((), answer)
+        spare = sum(tenant.size - min(tenant.requested, tenant.size) for tenant in self._tenants)
+        if self._fabric.free_host_count + spare >= self._request.hosts:
+            counts = range(1, min(self._most_moves, len(self._tenants)) + 1)
+            for count in counts:
+                if self._best is None:
+                    self._quickly(count)
+            for count in counts if thorough else ():
+                self._with_moves(count)
+        if self._best is not None:
+            return replace(self._best, cut_off=self._budget.cut)
+        return self._refusal(answer)
 
     def _with_moves(self, count: int) -> None:
         """Look for better plans that move ``count`` tenants."""
@@ -328,16 +352,6 @@ class _Planner:
         had = {share.group: share.hosts for share in tenant.groups}
         new = sum((hosts & ~had.get(group, 0)).bit_count() for group, hosts, _ in placed.groups)
         return Nearest(placed, new) if new < below else None
-
-    def _sets(self, count: int) -> Iterable[tuple[Allocation, ...]]:
-        """Sets of tenants, those with few hosts first; larger sets only roughly so."""
-        sets = combinations(self._tenants, count)
-        if count > 2:
-            return sets
-        return sorted(sets, key=lambda tenants: sum(tenant.size for tenant in tenants))
-
-    def _placed(self) -> Allocation | NoFit:
-        return propose(self._policy, self._fabric, self._request)
 
     # -- the request first ----------------------------------------------------
 

@@ -27,6 +27,21 @@ from laas_service.domain.verification.partition import WHOLE_LINKS
 NO_PLACEMENTS: Mapping[str, Sequence[Allocation]] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class OddLinks:
+    """Links that are not as the tree has them."""
+
+    plane: SharedPlane = NO_PLANE
+    """Links that no allocation gets. If all of them have failed, the plane needs no step."""
+    moved: frozenset[Link] = frozenset()
+    """Links with an end at another port than the recorded one: no step may use the recorded
+    ports."""
+    failed: frozenset[Link] = frozenset()
+
+
+NO_ODD_LINKS = OddLinks()
+
+
 @dataclass
 class ChainVerdict:
     """What the chains of a set promise."""
@@ -68,23 +83,18 @@ def chain_verdict(
     inventory: Inventory,
     allocations: Iterable[Allocation],
     files: Mapping[str, str],
-    plane: SharedPlane = NO_PLANE,
-    moved_links: Collection[Link] = (),
-    failed_links: Collection[Link] = (),
+    links: OddLinks = NO_ODD_LINKS,
     placements: Mapping[str, Sequence[Allocation]] = NO_PLACEMENTS,
     *,
     one_rule: bool = False,
 ) -> ChainVerdict:
     """Judge the routing chains in ``files``, the text of each file of a set by name.
 
-    ``placements`` are, by id, the placements of tenants that hold several at a time.
-    ``moved_links`` are links with an end at another port than the recorded one: no step may use
-    the recorded ports. A shared plane whose links are all in ``failed_links`` needs no step.
-    ``one_rule`` is described at ``chain_files.read``.
+    ``placements`` are, by id, the placements of tenants that hold several at a time. ``one_rule``
+    is described at ``chain_files.read``.
     """
     read = chain_files.read(files, one_rule=one_rule)
-    moved, failed = frozenset(moved_links), frozenset(failed_links)
-    judge = _Judge(topology, inventory, plane, moved, failed, read)
+    judge = _Judge(topology, inventory, links, read)
     return judge.verdict(list(allocations), placements)
 
 
@@ -93,13 +103,11 @@ class _Judge:
         self,
         topology: Topology,
         inventory: Inventory,
-        plane: SharedPlane,
-        moved: frozenset[Link],
-        failed: frozenset[Link],
+        odd: OddLinks,
         read: ChainFiles,
     ) -> None:
-        self._topology, self._inventory, self._plane = topology, inventory, plane
-        self._moved, self._failed, self._read = moved, failed, read
+        self._topology, self._inventory, self._plane = topology, inventory, odd.plane
+        self._moved, self._failed, self._read = odd.moved, odd.failed, read
         self._result = ChainVerdict(read.violations)
         self._endpoints = {e.guid: e for e in inventory.endpoints}
         self._endpoint_at = {e.at: e for e in inventory.endpoints}
