@@ -54,6 +54,7 @@ def ask(url: str, name: str, start, answers) -> None:
     answers.put(kept)
 
 
+@pytest.mark.road
 def test_processes_admitting_at_once_share_nothing(database):
     store = SqlStore(connect(database))
     store.fabrics.add("f", TOPOLOGY, Inventory((), (), (), (), (), (), ()))
@@ -79,6 +80,7 @@ def test_processes_admitting_at_once_share_nothing(database):
     assert fabric.state() == SqlStore(store._engine).fabrics.ledger("f")[0].state()
 
 
+@pytest.mark.road
 @pytest.mark.parametrize("fabrics", [("f", "f"), ("f", "g")], ids=["one fabric", "two"])
 def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
     """Both searches end before either result is written, on one fabric or on two."""
@@ -120,6 +122,7 @@ def test_two_at_one_time_do_not_pass_a_quota_together(database, fabrics):
         store._engine.dispose()
 
 
+@pytest.mark.road
 @pytest.mark.parametrize("fabrics", [("f", "f"), ("f", "g")], ids=["one fabric", "two"])
 def test_a_project_that_may_have_one_allocation_gets_one(database, fabrics):
     """Two threads of one process ask at the same time, on one fabric or on two."""
@@ -174,6 +177,7 @@ def serve(url: str, start, answers) -> None:
     answers.put(admitted)
 
 
+@pytest.mark.road
 def test_workers_serving_one_queue_admit_everybody_once_and_in_order(database):
     store = SqlStore(connect(database))
     store.fabrics.add("f", TOPOLOGY, Inventory((), (), (), (), (), (), ()))

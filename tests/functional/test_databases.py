@@ -30,8 +30,6 @@ from tests.unit.adapters import (
 )
 from tests.unit.adapters.fabric_import import test_review
 
-pytestmark = pytest.mark.road
-
 SERVERS = {"mariadb": mariadb.MariaDb, "postgresql": postgresql.PostgreSql}
 AVAILABLE = {"mariadb": mariadb.AVAILABLE, "postgresql": postgresql.AVAILABLE}
 ONLY_SQLITE = {
@@ -124,6 +122,7 @@ def blank(server):
     return server.database()
 
 
+@pytest.mark.road
 def test_a_fault_is_told_in_the_state_of_who_is_released_meanwhile(managed, database):
     test_store.active(managed, "a")
     other = SqlStore(connect(database))
@@ -145,6 +144,7 @@ def test_a_fault_is_told_in_the_state_of_who_is_released_meanwhile(managed, data
     other._engine.dispose()
 
 
+@pytest.mark.road
 def test_who_stands_still_in_a_transaction_does_not_keep_what_it_has_locked(
     managed, database, monkeypatch
 ):
@@ -160,6 +160,7 @@ def test_who_stands_still_in_a_transaction_does_not_keep_what_it_has_locked(
     assert managed.fabrics.ledger("f")[0].failed_links == {SpineLink(1, 0, 0)}
 
 
+@pytest.mark.road
 def test_both_threads_of_a_worker_say_at_once_that_it_is_there(database):
     """Neither thread finds a row of the worker, so both insert one."""
     engine = connect(database)
