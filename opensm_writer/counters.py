@@ -16,7 +16,7 @@ from laas_service.domain.faults.counters import (
     BAD_KEYS,
     NAMES,
     WRAPPING,
-    PortCounters,
+    PortReading,
     SwitchCounters,
 )
 from laas_service.domain.inventory import ADAPTER_PORT, CableEnds, PortRef
@@ -43,7 +43,7 @@ _LINE = re.compile(
 )
 
 
-def parsed(text: str) -> dict[int, PortCounters]:
+def parsed(text: str) -> dict[int, PortReading]:
     """The counters by port in the output of ``perfquery``, ``perfquery -x`` and ``-T``.
 
     Data counters count only where they have 64 bits (``-x``); the others stop at 32. A later
@@ -63,7 +63,7 @@ def parsed(text: str) -> dict[int, PortCounters]:
         elif port is not None and match["name"] in (NAMES if extended else STOPPING):
             values[port][match["name"]] = int(match["value"], 0)
     return {
-        port: PortCounters(values.get(port, {}), rates.get(port))
+        port: PortReading(values.get(port, {}), rates.get(port))
         for port in values.keys() | rates.keys()
     }
 
@@ -197,11 +197,11 @@ class CounterReader:
         self._failed.discard(target.guid)
         if self._opensm.log is not None:
             ports = {
-                number: PortCounters(
+                number: PortReading(
                     {**port.values, BAD_KEYS: self._bad_keys[PortRef(target.guid, number)]},
                     port.bit_error_rate,
                 )
-                for number, port in {0: PortCounters({}), **ports}.items()
+                for number, port in {0: PortReading({}), **ports}.items()
             }
         reading = SwitchCounters(target.guid, at, ports)
         with self._lock:

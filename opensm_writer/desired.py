@@ -70,7 +70,7 @@ class SubTopology:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RoutingStep:
     """One step of a routing chain; topology 0 is the whole fabric. ``id`` is 1..100."""
 
     id: int
@@ -85,7 +85,7 @@ class Chains:
 
     groups: tuple[PortGroup, ...]
     topologies: tuple[SubTopology, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RoutingStep, ...]
     lists: Mapping[str, tuple[int, ...]]
 
 
@@ -252,13 +252,13 @@ def chains(state: FabricState, *, moves: bool = True) -> Chains:
             "use the file engine (lfts), which has no such limit"
         )
     groups, topologies = [], []
-    steps = [Step(1, "updn", 0, "base.conf")]
+    steps = [RoutingStep(1, "updn", 0, "base.conf")]
     lists = {"base.roots": _top_switches(state.inventory)}
     if plane is not None:
         groups += [PortGroup(PLANE_SWITCHES, plane.switches)]
         groups += [PortGroup(PLANE_ADAPTERS, tuple((guid, ()) for guid in plane.adapters))]
         topologies.append(SubTopology(1, PLANE_SWITCHES, PLANE_ADAPTERS))
-        steps.append(Step(2, "updn", 1, "plane.conf"))
+        steps.append(RoutingStep(2, "updn", 1, "plane.conf"))
         lists["plane.roots"] = plane.roots
     for number, allocation in enumerate(tenants, first):
         switches = group_name(allocation.id, "-sw")
@@ -268,7 +268,7 @@ def chains(state: FabricState, *, moves: bool = True) -> Chains:
         groups.append(PortGroup(adapters, tuple((guid, ()) for guid in guids)))
         topologies.append(SubTopology(number, switches, adapters))
         engine = engines[allocation.id]
-        steps.append(Step(number + 1, engine, number, f"engines/{allocation.id}.conf"))
+        steps.append(RoutingStep(number + 1, engine, number, f"engines/{allocation.id}.conf"))
         if engine == "ftree":
             lists[f"engines/{allocation.id}.roots"] = _roots(state, allocation)
             lists[f"engines/{allocation.id}.cn"] = guids

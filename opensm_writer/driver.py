@@ -21,7 +21,7 @@ from opensm_writer import assemble, fetch, publish, reload, render
 from opensm_writer.blocks import Block, differing, patched
 from opensm_writer.counters import CounterReader
 from opensm_writer.desired import subnet_configuration
-from opensm_writer.health import Observation
+from opensm_writer.health import OpenSMState
 from opensm_writer.keys import DesiredKeys, KeyReading, WrongKeys, members_of
 from opensm_writer.links import Comparison, wrong_lids
 from opensm_writer.observer import BackgroundReading, LinkObserver
@@ -140,7 +140,7 @@ class OpenSmDriver:
         self._published = publish.publish_set(configuration, settings, self._root, self._keep, last)
         self._sets.remember(self._published)
 
-    def fetch(self, source: fetch.Source) -> None:
+    def fetch(self, source: fetch.SetSource) -> None:
         """Make the source's set current, if it passes the checks.
 
         Raises:
@@ -267,7 +267,7 @@ class OpenSmDriver:
 
     def observe(
         self, mark: str | None, *, reuse_tables: bool = False, reuse_ports: bool = False
-    ) -> Observation:
+    ) -> OpenSMState:
         """The present state of the current set, OpenSM's process and log, and the switches.
 
         ``mark`` is the end of the log before the last reload; None does not check the sweep.
@@ -282,10 +282,10 @@ class OpenSmDriver:
         self._serving = None
         current = self._sets.current()
         if current is None or current.damage is not None:
-            observation = Observation(damage=current.damage if current is not None else None)
+            observation = OpenSMState(damage=current.damage if current is not None else None)
             current = None
         else:
-            observation = Observation(published=current.generation, published_stamp=current.stamp)
+            observation = OpenSMState(published=current.generation, published_stamp=current.stamp)
         if self._opensm is None:
             return _taken_as_read(observation)
         try:
@@ -452,14 +452,14 @@ class OpenSmDriver:
         except Unavailable:
             return None
 
-    def _with_master(self, observation: Observation, reading: KeyReading | None) -> Observation:
+    def _with_master(self, observation: OpenSMState, reading: KeyReading | None) -> OpenSMState:
         """Add that another subnet manager is the master, and which."""
         if self._opensm is None or reading is None:
             return replace(observation, foreign_master=NOT_MASTER)
         told = self._opensm.foreign_master(reading) or NOT_MASTER
         return replace(_with_running(observation, reading), foreign_master=told)
 
-    def _with_keys(self, observation: Observation, current: SetOnDisk) -> Observation:
+    def _with_keys(self, observation: OpenSMState, current: SetOnDisk) -> OpenSMState:
         """Add another master, and wrong partition keys if the tables are the current set's.
 
         Raises: Unavailable.
@@ -497,8 +497,8 @@ class OpenSmDriver:
         return self._observer.last(current.cables) if self._observer is not None else None
 
     def _compared(
-        self, observation: Observation, current: SetOnDisk, links: Comparison | None
-    ) -> Observation:
+        self, observation: OpenSMState, current: SetOnDisk, links: Comparison | None
+    ) -> OpenSMState:
         """Add which set's tables are in the switches, except in dead and silent switches."""
         missing = current.rows.keys() - self._rows.keys()
         dead = missing & links.dead if links is not None else set()
@@ -532,13 +532,13 @@ def _unreached(links: Comparison | None) -> frozenset[int]:
     return links.dead | links.silent if links is not None else frozenset()
 
 
-def _with_running(observation: Observation, reading: KeyReading) -> Observation:
+def _with_running(observation: OpenSMState, reading: KeyReading) -> OpenSMState:
     """Add the master, unless it does not answer."""
     master = reading.master.master if reading.master is not None else None
     return replace(observation, running=replace(observation.running, master=master))
 
 
-def _taken_as_read(observation: Observation) -> Observation:
+def _taken_as_read(observation: OpenSMState) -> OpenSMState:
     """The observation as if the switches had what the current set, if there is one, asks for."""
     return replace(
         observation,
@@ -548,5 +548,5 @@ def _taken_as_read(observation: Observation) -> Observation:
     )
 
 
-def _with_reading(observation: Observation, links: Comparison | None) -> Observation:
+def _with_reading(observation: OpenSMState, links: Comparison | None) -> OpenSMState:
     return replace(observation, reading=links.reading if links is not None else None)

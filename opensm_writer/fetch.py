@@ -21,7 +21,7 @@ from opensm_writer.render import TABLES
 LOG = logging.getLogger(__name__)
 
 
-class Source(Protocol):
+class SetSource(Protocol):
     """Where the desired set is fetched from."""
 
     def described(self) -> Mapping[str, Any]:
@@ -70,7 +70,7 @@ class _Description:
 
 
 def fetch_set(
-    source: Source,
+    source: SetSource,
     root: Path,
     fabric: str,
     keep: int,
@@ -149,7 +149,7 @@ def _checked_description(document: Mapping[str, Any], fabric: str) -> _Descripti
 
 
 def _fetch_files(
-    source: Source,
+    source: SetSource,
     description: _Description,
     draft: Path,
     current: Path,
@@ -210,7 +210,7 @@ def _local_tables(
 
 
 def _tables(
-    source: Source, generation: int, spans: Iterable[_TableSpan], current: Path
+    source: SetSource, generation: int, spans: Iterable[_TableSpan], current: Path
 ) -> Iterator[bytes]:
     """The bytes of ``lfts``; fetches neighbouring tables that are not local in one request."""
     for is_missing, group in groupby(spans, key=lambda span: span.local is None):

@@ -12,7 +12,7 @@ UNCHECKED = Sweep(True)
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class OpenSMState:
     """The state of one OpenSM, its sets and the switches at one moment."""
 
     published: int | None = None  # generation of the current set, None if it is missing or damaged
@@ -41,7 +41,7 @@ class Observation:
     running: Running = NOTHING_KNOWN  # the engine that ran last, and the master
 
 
-def report(observation: Observation, timeout: float) -> AgentReport:
+def report(observation: OpenSMState, timeout: float) -> AgentReport:
     """The condition that an observation means. OpenSM has ``timeout`` seconds to read a set.
 
     The first of these that applies: dead, wedged, refused, nothing published, not the master,

@@ -39,10 +39,10 @@ def read(port: SmpPort, directory: Path, *, master_only: bool = False) -> KeyRea
             limit of ``port``.
     """
     if master_only:
-        return _Reader(port, {}, ()).reading()
+        return _KeyReader(port, {}, ()).reading()
     lids = parse.guid2lid((directory / "guid2lid").read_text(), "guid2lid")
     cables = parse.cabling((directory / "cabling").read_text(), "cabling")
-    return _Reader(port, lids, cables).reading()
+    return _KeyReader(port, lids, cables).reading()
 
 
 class _OwnPort(NamedTuple):
@@ -163,7 +163,7 @@ def _explore(
     return adapters | {lids[guid] for guid in routes}
 
 
-class _Reader:
+class _KeyReader:
     """Reads the ports at both ends of ``cables``."""
 
     def __init__(self, port: SmpPort, lids: dict[int, int], cables: Collection[CableEnds]) -> None:

@@ -34,7 +34,7 @@ _LINE = re.compile(
 )
 
 
-class _Line(NamedTuple):
+class _LocalPort(NamedTuple):
     """The local side of one line."""
 
     port: PortRef
@@ -43,7 +43,7 @@ class _Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class NodePorts:
     """The ports of all nodes that answered.
 
     ``ports`` has for each port the port that it is linked to, else ``DOWN`` or ``SILENT``. The
@@ -67,7 +67,7 @@ class Links:
         return {port.guid for port in self.ports if first.setdefault(*port) != port.port}
 
 
-def parsed(text: str) -> Links:
+def parsed(text: str) -> NodePorts:
     """The ports in the output of ``iblinkinfo -l``; lines of another form are skipped.
 
     The tool prints the nodes in the reverse order of their discovery, so the last one is the
@@ -76,7 +76,7 @@ def parsed(text: str) -> Links:
     ports: dict[PortRef, PortRef | PortState] = {}
     names: dict[int, str] = {}
     lids: dict[int, int] = {}
-    last: list[_Line] = []
+    last: list[_LocalPort] = []
     found = 0
     for match in _LINE.finditer(text):
         guid, name, lid, number, state, _, other, other_number = match.groups()
@@ -91,12 +91,12 @@ def parsed(text: str) -> Links:
             last = []
             names[port.guid] = name.strip()
         names.setdefault(port.guid, name.strip())
-        last.append(_Line(port, name, state))
+        last.append(_LocalPort(port, name, state))
     lines = sum(1 for line in text.splitlines() if line.strip())
-    return Links(ports, names, _start(last), lines - found, lids)
+    return NodePorts(ports, names, _start(last), lines - found, lids)
 
 
-def _start(lines: Sequence[_Line]) -> PortRef | None:
+def _start(lines: Sequence[_LocalPort]) -> PortRef | None:
     """The port of an adapter that the tools use: the first active one, else the first one up."""
     if not lines or len({line.port.guid for line in lines}) < len(lines):
         return None
@@ -119,7 +119,7 @@ class Comparison:
     lids: Mapping[int, int] = field(default_factory=dict)  # by GUID, of all that were read
 
 
-def compared(cables: Iterable[CableEnds], links: Links, at: float) -> Comparison:
+def compared(cables: Iterable[CableEnds], links: NodePorts, at: float) -> Comparison:
     """Compare ports with the recorded cables; ``at`` is the time of the reading.
 
     Ends at adapters are not listed, except for the port of the observer itself if it is not up.
@@ -177,7 +177,7 @@ def wrong_lids(pinned: Mapping[int, int], read: Mapping[int, int]) -> str | None
     return None
 
 
-def _add(ends: list[EndReading], end: PortRef, other: PortRef, links: Links) -> None:
+def _add(ends: list[EndReading], end: PortRef, other: PortRef, links: NodePorts) -> None:
     """Add the end of a recorded cable, unless it is linked to the recorded other end."""
     linked = links.ports.get(end, PortState.UNREAD)
     if isinstance(linked, PortState):
@@ -187,7 +187,7 @@ def _add(ends: list[EndReading], end: PortRef, other: PortRef, links: Links) -> 
 
 
 def _unknown_cables(
-    links: Links, recorded: set[PortRef], switches: set[int]
+    links: NodePorts, recorded: set[PortRef], switches: set[int]
 ) -> tuple[UnknownCable, ...]:
     """Cables at ports of switches that have no recorded cable, and that no end of one names."""
     pairs = {
@@ -200,7 +200,7 @@ def _unknown_cables(
 
 
 def _unreached(
-    cables: Iterable[CableEnds], links: Links, switches: set[int]
+    cables: Iterable[CableEnds], links: NodePorts, switches: set[int]
 ) -> tuple[frozenset[int], frozenset[int]]:
     """The dead and the silent ones of the recorded switches that were not read.
 

@@ -150,7 +150,7 @@ class LocalSubnetManager:
             sweeps = report.condition is Condition.SWEEPING  # only the log is read
             pause = min(2 * pause, LOG_PAUSE if sweeps else TABLES_PAUSE)
 
-    def _observation(self, driver: OpenSmDriver) -> health.Observation:
+    def _observation(self, driver: OpenSmDriver) -> health.OpenSMState:
         """``reading`` reads the ports; here only if a switch does not answer."""
         return driver.observe(driver.note.mark, reuse_ports=True)
 

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from laas_service import background
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import CableEnds
-from opensm_writer.links import Comparison, Links, compared
+from opensm_writer.links import Comparison, NodePorts, compared
 from opensm_writer.opensm import LinkEvent, OpenSm
 
 LOG = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class LinkObserver:
         self._opensm, self._clock, self._now = opensm, clock, now or opensm.now
         self._cables: tuple[CableEnds, ...] = ()
         self._seen: Comparison | None = None
-        self._reading: BackgroundReading[Links] | None = None  # under way
+        self._reading: BackgroundReading[NodePorts] | None = None  # under way
         self._read_at = 0.0  # when it began, by ``now``
         self._event = LinkEvent.NONE  # since the last reading
         self._again = True  # read again although nothing tells of a change
@@ -179,7 +179,7 @@ class LinkObserver:
         self._reading = BackgroundReading("laas-ports", self._opensm.links)
         self._reading.start()
 
-    def _take(self, reading: BackgroundReading[Links]) -> None:
+    def _take(self, reading: BackgroundReading[NodePorts]) -> None:
         """Compare the ports of a reading that has ended."""
         self._reading = None
         if reading.result is None:

@@ -27,7 +27,7 @@ from laas_service.messages import PKEYS
 from opensm_writer import parse
 from opensm_writer.blocks import Block, answer, question
 from opensm_writer.keys import MASTER, KeyReading, reading_of
-from opensm_writer.links import Links, parsed
+from opensm_writer.links import NodePorts, parsed
 from opensm_writer.site import SiteSettings
 from opensm_writer.tools import OpenSmFinder, Whereabouts
 
@@ -265,7 +265,7 @@ class OpenSm:
         except InvalidFile as error:
             raise Unavailable(str(error)) from error
 
-    def links(self) -> Links:
+    def links(self) -> NodePorts:
         """The ports of all nodes that answer.
 
         Raises:

@@ -26,7 +26,7 @@ from opensm_writer.desired import (
     MAX_RULE,
     Partition,
     PortGroup,
-    Step,
+    RoutingStep,
     SubTopology,
     picker,
 )
@@ -497,7 +497,7 @@ def topologies(text: str, source: str) -> tuple[SubTopology, ...]:
     return tuple(result)
 
 
-def chain(text: str, source: str, directory: str) -> tuple[Step, ...]:
+def chain(text: str, source: str, directory: str) -> tuple[RoutingStep, ...]:
     """The steps of ``chains.conf``.
 
     Raises:
@@ -512,7 +512,7 @@ def chain(text: str, source: str, directory: str) -> tuple[Step, ...]:
         if not values["config"].startswith(f"{directory}/"):
             raise InvalidFile(source, line + 4, f"the engine file is not in {directory}")
         result.append(
-            Step(
+            RoutingStep(
                 _number(values["id"], source, line + 1),
                 values["engine"],
                 _number(values["topology"], source, line + 3),

@@ -31,7 +31,7 @@ from opensm_writer.desired import (
     Chains,
     Partition,
     PortGroup,
-    Step,
+    RoutingStep,
     SubnetConfiguration,
     guid_text,
     with_virtual_ports,
@@ -371,7 +371,7 @@ def chain_files(chains: Chains, settings: Settings) -> dict[str, Iterable[str]]:
     return files
 
 
-def engine_file(step: Step, lists: Collection[str], directory: str) -> str:
+def engine_file(step: RoutingStep, lists: Collection[str], directory: str) -> str:
     """Configuration of a step's engine: the paths of its GUID lists, of those in ``lists``."""
     stem = step.config.removesuffix(".conf")
     keys = {"roots": "root_guid_file", "cn": "cn_guid_file"}

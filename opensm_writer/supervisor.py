@@ -89,7 +89,7 @@ class Supervisor:
         current = self._driver.current
         return current.stamp if current is not None else ""
 
-    def fetch_set(self, source: fetch.Source) -> None:
+    def fetch_set(self, source: fetch.SetSource) -> None:
         """Make the source's set current. If it fails a check, it is refused and nothing changes.
 
         Raises:
@@ -172,7 +172,7 @@ class Supervisor:
             self._confirmed_set = ""
         return replace(self._report, counters=self._driver.counters(COUNTED_PORTS))
 
-    def _observation(self, note: ReloadNote, active: bool) -> health.Observation:
+    def _observation(self, note: ReloadNote, active: bool) -> health.OpenSMState:
         current = self._driver.current
         signalled = note.done and current is not None and note.set == current.name
         unsignalled = active and signalled and self._other_process(note)
@@ -200,7 +200,7 @@ class Supervisor:
         except Unavailable:
             return False
 
-    def _observe(self, mark: str | None, unsignalled: bool) -> health.Observation:
+    def _observe(self, mark: str | None, unsignalled: bool) -> health.OpenSMState:
         """Observe; confirmed tables are read again only after a rest, and beside this thread."""
         begun = self._clock()
         confirmed = self._report.condition is Condition.APPLIED and not unsignalled
@@ -217,8 +217,8 @@ class Supervisor:
         return observation
 
     def _with_time_to_sweep(
-        self, observation: health.Observation, note: ReloadNote
-    ) -> health.Observation:
+        self, observation: health.OpenSMState, note: ReloadNote
+    ) -> health.OpenSMState:
         """Ignore that a sweep has not ended yet, if it is for a set that was confirmed before."""
         confirmed = note.set == self._confirmed_set and not observation.restarted
         in_time = observation.waited < self._timeout

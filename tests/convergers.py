@@ -16,7 +16,7 @@ from laas_service.app.worker.decide import faults
 from laas_service.app.worker.perform import Hooks, Performer, Ports
 from laas_service.app.worker.round import Round, WorkerRules
 from laas_service.domain.faults.interpretation import Cabling
-from laas_service.domain.faults.observation import Judgement
+from laas_service.domain.faults.observation import ReadingOutcome
 from laas_service.domain.topology import Link
 from laas_service.messages import Applied
 from tests.fakes import FakeCompute
@@ -96,7 +96,7 @@ class Observing:
     def changed_since(self) -> None:
         """Routes are not published here."""
 
-    def round(self) -> Judgement | None:
+    def round(self) -> ReadingOutcome | None:
         fabric = self._store.fabrics.get(self._fabric)
         round = Round(
             now=self._now(),

@@ -14,7 +14,7 @@ from laas_service.app.ports.compute import (
     Handover,
     MoveProgress,
     MoveStage,
-    Observed,
+    ObservedAggregates,
     Occupant,
     ServerLoad,
     ServerMoves,
@@ -220,9 +220,9 @@ class FakeCompute:
         self.faults.begin("handed_over", None)
         return dict(self.aggregates)
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedAggregates:
         self.faults.begin("observed", None)
-        return Observed(
+        return ObservedAggregates(
             {
                 id: replace(found, share=Share.UNREAD) if found.shared else found
                 for id, found in self.aggregates.items()

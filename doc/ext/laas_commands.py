@@ -13,7 +13,7 @@ from cliff.sphinxext import AutoprogramCliffDirective
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from laas_service.cmd.client import Laas
+from laas_service.cmd.client import LaasShell
 
 
 class LaasCommands(AutoprogramCliffDirective):
@@ -23,7 +23,7 @@ class LaasCommands(AutoprogramCliffDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env = self.state.document.settings.env
-        app = Laas()
+        app = LaasShell()
         known: dict[str, Any] = {
             name: partial(_made, entry.load(), app)
             for name, entry in app.command_manager
@@ -32,7 +32,7 @@ class LaasCommands(AutoprogramCliffDirective):
         return [*self._generate_app_node(app, "laas"), *self._generate_command_nodes(known, "laas")]
 
 
-def _made(command: Any, app: Laas, *_: Any) -> Any:
+def _made(command: Any, app: LaasShell, *_: Any) -> Any:
     """The command of this application; the directive would make it without one."""
     return command(app, None)
 

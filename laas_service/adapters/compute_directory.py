@@ -27,13 +27,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from laas_service.adapters.compute_journal import Journal, Moves, State, Step, Tenant
+from laas_service.adapters.compute_journal import (
+    HostMoves,
+    Journal,
+    JournalState,
+    JournalStep,
+    JournalTenant,
+)
 from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
     MoveProgress,
     MoveStage,
-    Observed,
+    ObservedAggregates,
     Occupant,
     ServerMoves,
     SlotMoves,
@@ -118,7 +124,7 @@ class DirectoryCompute:
         id, project = _checked_id(handover.allocation_id), handover.project_id
         _check_arguments("project_id", [project])
         _check_arguments("hosts", handover.hosts)
-        desired = Tenant(project, tuple(sorted(handover.hosts)))
+        desired = JournalTenant(project, tuple(sorted(handover.hosts)))
         with self._journal.held() as state:
             present = state.tenants.get(id)
             if present == desired:
@@ -161,7 +167,7 @@ class DirectoryCompute:
                 return MoveProgress()
             if present is None or not same or present.stage != stage.value:
                 answer = f"{state.next:06d}-{stage.value}-{id}"
-                present = Moves(dict(moves.targets), moves.live, answer, stage.value)
+                present = HostMoves(dict(moves.targets), moves.live, answer, stage.value)
                 step = _step(state, f"{stage.value}-{id}", _COMMANDS[stage](id, present))
                 tenant = state.tenants.get(id)
                 self._journal.append(replace(step, id=id, tenant=tenant, moves=present))
@@ -218,11 +224,11 @@ class DirectoryCompute:
                 for id, tenant in state.tenants.items()
             }
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedAggregates:
         """What the scripts hand over and pool; other aggregates are unknown."""
         with self._journal.held() as state:
             pooled = frozenset(state.pool)
-        return Observed(self.handed_over(), pooled, {})
+        return ObservedAggregates(self.handed_over(), pooled, {})
 
     def load(self, hosts: Collection[str]) -> None:
         """Always None: the adapter cannot list servers."""
@@ -237,13 +243,13 @@ class DirectoryCompute:
         return [_command("create", aggregate), _set(aggregate, properties)]
 
 
-def _step(state: State, name: str, lines: Sequence[str]) -> Step:
+def _step(state: JournalState, name: str, lines: Sequence[str]) -> JournalStep:
     """The next step, with a script of these lines, that changes nothing yet."""
     script = "\n".join(["#!/bin/sh", "set -e", *lines, ""])
-    return Step(state.next, f"{state.next:06d}-{name}.sh", script)
+    return JournalStep(state.next, f"{state.next:06d}-{name}.sh", script)
 
 
-def _stop_commands(id: str, moves: Moves) -> list[str]:
+def _stop_commands(id: str, moves: HostMoves) -> list[str]:
     """Commands that lock and stop the servers that run, note them, and answer."""
     stopped = _stopped(id)
     lines = ["# Their owner cannot start them until they have moved."]
@@ -262,7 +268,7 @@ def _stop_commands(id: str, moves: Moves) -> list[str]:
     return [*lines, _answered(moves)]
 
 
-def _start_commands(id: str, moves: Moves) -> list[str]:
+def _start_commands(id: str, moves: HostMoves) -> list[str]:
     """Commands that unlock and start the servers that the commands above have stopped."""
     stopped = _stopped(id)
     status = f'{shlex.join([*_OF_ALL, "show", "-f", "value", "-c", "status"])} "$server"'
@@ -276,7 +282,7 @@ def _start_commands(id: str, moves: Moves) -> list[str]:
     ]
 
 
-def _unlock_commands(id: str, moves: Moves) -> list[str]:
+def _unlock_commands(id: str, moves: HostMoves) -> list[str]:
     """Commands that unlock the servers that were stopped, and leave them as they are."""
     stopped = _stopped(id)
     return [
@@ -293,11 +299,11 @@ def _stopped(id: str) -> str:
     return f'"$(dirname "$0")/../answers/stopped-{id}"'
 
 
-def _answered(moves: Moves) -> str:
+def _answered(moves: HostMoves) -> str:
     return f'touch "$(dirname "$0")/../answers/{moves.answer}"'
 
 
-def _move_commands(id: str, moves: Moves) -> list[str]:
+def _move_commands(id: str, moves: HostMoves) -> list[str]:
     """Commands that move all servers, prove the hosts empty, and answer."""
     lines = [
         "# Servers stop meanwhile, unless they migrate live. After an interruption first confirm",
@@ -328,7 +334,7 @@ _IDS = ("-f", "value", "-c", "ID")
 _LIST_SERVERS = "openstack server list --all-projects --host HOST"
 
 
-def _check_no_overlap(id: str, desired: Tenant, state: State) -> None:
+def _check_no_overlap(id: str, desired: JournalTenant, state: JournalState) -> None:
     """Raises: Conflict if a host is handed over to another allocation."""
     for host in desired.hosts:
         if (owner := state.owners.get(host, id)) != id:

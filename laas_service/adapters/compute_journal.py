@@ -31,7 +31,7 @@ SPARE_LINES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class JournalTenant:
     """What an allocation has been handed over; ``hosts`` ascend by name."""
 
     project_id: str
@@ -40,7 +40,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class HostMoves:
     """By host to be emptied the target of its servers; ``answer`` is the file that is awaited.
 
     ``stage`` is the last stage that was asked for.
@@ -53,26 +53,26 @@ class Moves:
 
 
 @dataclass(slots=True)
-class State:
+class JournalState:
     """What all lines of the journal say together."""
 
     next: int = 1
     """Number of the next script."""
 
     pool: set[str] = field(default_factory=set)
-    tenants: dict[str, Tenant] = field(default_factory=dict)
+    tenants: dict[str, JournalTenant] = field(default_factory=dict)
     """By allocation id."""
 
-    moves: dict[str, Moves] = field(default_factory=dict)
+    moves: dict[str, HostMoves] = field(default_factory=dict)
     """The servers that have to go to other hosts, by allocation id."""
 
     owners: dict[str, str] = field(default_factory=dict)
     """The allocation that a host has been handed over to."""
 
-    unwritten: "Step | None" = None
+    unwritten: "JournalStep | None" = None
     """The newest step, if its files may be missing."""
 
-    def apply(self, step: "Step") -> None:
+    def apply(self, step: "JournalStep") -> None:
         """Take over what a step changed."""
         self.next, self.unwritten = step.number + 1, step
         if step.id is None:
@@ -96,7 +96,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JournalStep:
     """One script and what it stands for: hosts that join the pool, or the new state of ``id``."""
 
     number: int
@@ -105,11 +105,11 @@ class Step:
     script: str
     pool: tuple[str, ...] = ()
     id: str | None = None
-    tenant: Tenant | None = None
-    moves: Moves | None = None
+    tenant: JournalTenant | None = None
+    moves: HostMoves | None = None
 
     @classmethod
-    def of(cls, line: Mapping[str, Any]) -> "Step":
+    def of(cls, line: Mapping[str, Any]) -> "JournalStep":
         """The step of a line. Raises: KeyError, TypeError, ValueError."""
         tenant, moves = line.get("tenant"), line.get("moves")
         return cls(
@@ -118,9 +118,10 @@ class Step:
             str(line["script"]),
             tuple(line["pool"]),
             line["id"],
-            tenant and Tenant(tenant["project_id"], tuple(tenant["hosts"]), tenant["fenced"]),
+            tenant
+            and JournalTenant(tenant["project_id"], tuple(tenant["hosts"]), tenant["fenced"]),
             moves
-            and Moves(
+            and HostMoves(
                 *(dict(moves["targets"]), moves["live"], moves["answer"]),
                 moves.get("stage", "move"),
             ),
@@ -156,10 +157,10 @@ class Journal:
         self._file: io.FileIO | None = None
         """Kept open, so that the journal that replaces it has another inode."""
         self._end = self._lines = 0
-        self._state = State()
+        self._state = JournalState()
 
     @contextmanager
-    def held(self) -> Iterator[State]:
+    def held(self) -> Iterator[JournalState]:
         """Lock the directory and yield the state, once all files of its steps are written."""
         try:
             for name in ("answers", "commands", "nodes"):
@@ -172,7 +173,7 @@ class Journal:
         except OSError as error:
             raise Unavailable(f"compute directory {self._directory}: {error}") from error
 
-    def append(self, step: Step) -> None:
+    def append(self, step: JournalStep) -> None:
         """Record a step, then write its script and its host list; within ``held``."""
         self._write(asdict(step), sync=True)
         self._state.apply(step)
@@ -197,7 +198,7 @@ class Journal:
         """Open the journal; make one if there is none, or a state file of an earlier release."""
         adopted = self._state_file()
         if adopted is not None or not self._path.exists():
-            self._state = adopted or State()
+            self._state = adopted or JournalState()
             self._compact()
         if adopted is not None:
             replace_file(self._directory / "state.json", _REPLACED)
@@ -208,7 +209,7 @@ class Journal:
             self._file.close()
         self._file = io.FileIO(self._path, "r+")
         self._end = self._lines = 0
-        self._state = State()
+        self._state = JournalState()
         self._read()
         self._write_lists()
 
@@ -230,7 +231,7 @@ class Journal:
             if not self._lines:
                 self._state.next = int(line["next"])
             elif "written" not in line:
-                self._state.apply(Step.of(line))
+                self._state.apply(JournalStep.of(line))
             else:
                 self._state.wrote(int(line["written"]))
         except (TypeError, KeyError, AttributeError, ValueError) as error:
@@ -293,9 +294,11 @@ class Journal:
         state = self._state
         lines: list[Mapping[str, Any]] = [{"next": state.next}]
         number = state.next - 1
-        steps = [Step(number, "", "", pool=tuple(sorted(state.pool)))] if state.pool else []
+        steps = [JournalStep(number, "", "", pool=tuple(sorted(state.pool)))] if state.pool else []
         steps += [
-            Step(number, "", "", id=id, tenant=state.tenants.get(id), moves=state.moves.get(id))
+            JournalStep(
+                number, "", "", id=id, tenant=state.tenants.get(id), moves=state.moves.get(id)
+            )
             for id in sorted(state.tenants.keys() | state.moves.keys())
         ]
         lines += [asdict(step) for step in steps]
@@ -304,7 +307,7 @@ class Journal:
 
     # -- the file of earlier releases ---------------------------------------------
 
-    def _state_file(self) -> State | None:
+    def _state_file(self) -> JournalState | None:
         """What the ``state.json`` of an earlier release says, once its scripts are written."""
         file = self._directory / "state.json"
         try:
@@ -312,12 +315,12 @@ class Journal:
             if text == _REPLACED:
                 return None
             document = json.loads(text)
-            state = State(int(document["next"]), set(document["pool"]))
+            state = JournalState(int(document["next"]), set(document["pool"]))
             tenants, moves = document["tenants"], document.get("moves", {})
             for id in tenants.keys() | moves.keys():
                 line = {"number": state.next - 1, "name": "", "script": "", "pool": [], "id": id}
                 line |= {"tenant": tenants.get(id), "moves": moves.get(id)}
-                state.apply(Step.of(line))
+                state.apply(JournalStep.of(line))
             for name, script in document["scripts"].items():
                 replace_file(self._directory / "commands" / name, script)
         except FileNotFoundError:

@@ -25,7 +25,7 @@ from pydantic import (
     ValidationError,
 )
 
-from laas_service.app.lifecycle import Faults
+from laas_service.app.lifecycle import AllocationFaults
 from laas_service.app.records import QueueRoom, RoomMove, RoomState
 from laas_service.domain.allocation import (
     Allocation,
@@ -599,7 +599,7 @@ def host_features(read: HostDocument) -> HostFeatures:
     return HostFeatures(frozenset(read.traits), read.cost)
 
 
-def faults_document(faults: Faults) -> dict[str, Any]:
+def faults_document(faults: AllocationFaults) -> dict[str, Any]:
     """The document in the record of an allocation; ``faults_from`` is its inverse."""
     document: dict[str, Any] = {
         "links": [link_name(link) for link in faults.links],
@@ -610,9 +610,9 @@ def faults_document(faults: Faults) -> dict[str, Any]:
     return document
 
 
-def faults_from(document: Any) -> Faults:
+def faults_from(document: Any) -> AllocationFaults:
     """The faults of a document."""
-    return Faults(
+    return AllocationFaults(
         tuple(map(parse_link, document["links"])),
         tuple(document["hosts"]),
         tuple(map(parse_link, document.get("drained", ()))),

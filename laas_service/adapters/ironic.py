@@ -25,16 +25,16 @@ from laas_service.adapters.ironic_nodes import (
     AVAILABLE,
     FREE,
     NODES,
-    Cloud,
+    IronicCalls,
+    IronicNode,
     Mark,
-    Node,
     Nodes,
 )
 from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
     MoveProgress,
-    Observed,
+    ObservedAggregates,
     Occupant,
     ServerLoad,
     ServerMoves,
@@ -52,13 +52,13 @@ from laas_service.domain.errors import (
 from laas_service.domain.wording import listed
 
 
-class _Reading(threading.local):
+class _NodesRead(threading.local):
     """The nodes as one thread read them, by host name; None if they have to be read.
 
     ``comparing``: whether the methods of the port share them.
     """
 
-    nodes: dict[str, Node] | None = None
+    nodes: dict[str, IronicNode] | None = None
     comparing = False
 
 
@@ -70,7 +70,7 @@ class _Listed:
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._reading = _Reading()
+        self._reading = _NodesRead()
 
     @contextmanager
     def comparison(self) -> Iterator[None]:
@@ -81,7 +81,7 @@ class _Listed:
         finally:
             self._reading.comparing = False
 
-    def now(self) -> dict[str, Node]:
+    def now(self) -> dict[str, IronicNode]:
         """The nodes, read anew unless this is a comparison."""
         if not self._reading.comparing:
             self.forget()
@@ -93,7 +93,7 @@ class _Listed:
         """Read the nodes anew where they are needed."""
         self._reading.nodes = None
 
-    def note(self, host: str, written: Node) -> None:
+    def note(self, host: str, written: IronicNode) -> None:
         """Remember a node as a write has left it."""
         if self._reading.nodes is not None:
             self._reading.nodes[host] = written
@@ -102,13 +102,15 @@ class _Listed:
 class _Leases:
     """Changes the lessee of nodes and their mark; ``sentinel`` is the lessee of free nodes."""
 
-    def __init__(self, cloud: Cloud, nodes: Nodes, listed: _Listed, sentinel: str) -> None:
+    def __init__(self, cloud: IronicCalls, nodes: Nodes, listed: _Listed, sentinel: str) -> None:
         self._cloud = cloud
         self._nodes = nodes
         self._listed = listed
         self._sentinel = sentinel
 
-    def change(self, host: str, node: Node, lessee: str | None, mark: Mark) -> "Node | str":
+    def change(
+        self, host: str, node: IronicNode, lessee: str | None, mark: Mark
+    ) -> "IronicNode | str":
         """Set lessee and mark; the node as it is then, or why Ironic refuses that now."""
         try:
             written = self._cloud.change(node, lessee, mark)
@@ -121,18 +123,18 @@ class _Leases:
             self._listed.note(host, written)
         return written
 
-    def write(self, host: str, node: Node, lessee: str, mark: Mark) -> Node:
+    def write(self, host: str, node: IronicNode, lessee: str, mark: Mark) -> IronicNode:
         """As ``change``. Raises: Conflict, if Ironic refuses."""
         written = self.change(host, node, lessee, mark)
         if isinstance(written, str):
             raise Conflict(f"node {host} cannot be leased to {lessee} now: {written}")
         return written
 
-    def free(self, host: str, node: Node) -> "Node | str":
+    def free(self, host: str, node: IronicNode) -> "IronicNode | str":
         """As ``change``, to a free node."""
         return self.change(host, node, self._sentinel, FREE)
 
-    def fence(self, host: str, node: Node) -> None:
+    def fence(self, host: str, node: IronicNode) -> None:
         """Let nobody deploy a node of an allocation; with an instance once that is gone."""
         assert node.mark is not None
         lessee = node.lessee if node.deployed else self._sentinel
@@ -140,7 +142,7 @@ class _Leases:
         if not node.changing and (node.lessee, node.mark) != (lessee, closed):
             self.change(host, node, lessee, closed)
 
-    def leave(self, host: str, node: Node) -> str | None:
+    def leave(self, host: str, node: IronicNode) -> str | None:
         """Free a node that leaves an allocation; why that is not possible yet.
 
         With an instance it is marked, so that ``occupants`` shows it until it is free.
@@ -159,14 +161,14 @@ class _Leases:
         written = self.free(host, node)
         return f"{host}: {written}" if isinstance(written, str) else None
 
-    def leaving(self, host: str, node: Node, allocation_id: str) -> str:
+    def leaving(self, host: str, node: IronicNode, allocation_id: str) -> str:
         """See ``Nodes.leaving``."""
         text = self._nodes.leaving(host, node, allocation_id)
         if text:
             self._listed.forget()
         return text
 
-    def tear_down(self, host: str, node: Node) -> str | None:
+    def tear_down(self, host: str, node: IronicNode) -> str | None:
         """Take the node from its lessee, and delete the instance; why that is refused."""
         if not node.changing and node.lessee != self._sentinel:
             mark = node.mark or FREE
@@ -199,7 +201,7 @@ class IronicCompute:
 
     def __init__(
         self,
-        cloud: Cloud,
+        cloud: IronicCalls,
         nodes: Nodes,
         *,
         sentinel: str,
@@ -396,25 +398,25 @@ class IronicCompute:
         """
         return self._handed_over(self._listed.now())
 
-    def _handed_over(self, nodes: Mapping[str, Node]) -> Mapping[str, Handover]:
-        found: dict[str, dict[str, Node]] = {}
+    def _handed_over(self, nodes: Mapping[str, IronicNode]) -> Mapping[str, Handover]:
+        found: dict[str, dict[str, IronicNode]] = {}
         for host, node in nodes.items():
             if node.mark and node.mark.allocation:
                 found.setdefault(node.mark.allocation, {})[host] = node
         return {id: self._observed_handover(id, members) for id, members in found.items()}
 
-    def _observed_handover(self, id: str, members: Mapping[str, Node]) -> Handover:
+    def _observed_handover(self, id: str, members: Mapping[str, IronicNode]) -> Handover:
         staying = {h: n for h, n in members.items() if not (n.mark and n.mark.leaving)}
         if not staying:
             return Handover(id, self._sentinel, tuple(sorted(members)))
         lessees = sorted({node.lessee or "" for node in staying.values()})
         return Handover(id, ",".join(lessees), tuple(sorted(staying)))
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedAggregates:
         """See ``Compute.observed``. One listing of the nodes."""
         nodes = self._listed.now()
         handed_over = self._handed_over(nodes)
-        return Observed(
+        return ObservedAggregates(
             handed_over,
             frozenset(
                 host
@@ -442,12 +444,12 @@ class IronicCompute:
             raise InvalidInput("project_id", project, "this id stands for no project")
         return project
 
-    def _check_known(self, hosts: Collection[str], nodes: Mapping[str, Node]) -> None:
+    def _check_known(self, hosts: Collection[str], nodes: Mapping[str, IronicNode]) -> None:
         if unknown := set(hosts) - nodes.keys():
             fix = f"enroll it, and give the service's user a role to {NODES}"
             raise NotFound("bare-metal node", listed(sorted(unknown)), fix)
 
-    def _check_joining(self, nodes: Mapping[str, Node]) -> None:
+    def _check_joining(self, nodes: Mapping[str, IronicNode]) -> None:
         """Raise unless these nodes may be handed over."""
         if foreign := [
             f"{host} is leased to project {node.lessee}"
@@ -470,14 +472,14 @@ class IronicCompute:
         ]:
             raise HostsBusy(f"hosts cannot be handed over: {listed(changed)}")
 
-    def _unfit(self, host: str, node: Node) -> str:
+    def _unfit(self, host: str, node: IronicNode) -> str:
         if node.mark and node.mark.allocation:
             return node.problem
         if node.deployed:
             return ""  # ``servers`` tells
         return node.unfit or self.nodes.suspicion(host, node)
 
-    def _on(self, host: str, node: Node) -> tuple[Occupant, ...]:
+    def _on(self, host: str, node: IronicNode) -> tuple[Occupant, ...]:
         leaving = bool(node.mark and node.mark.leaving and node.lessee != self._sentinel)
         if not (node.deployed or leaving):
             return ()
@@ -494,7 +496,7 @@ def connect(
 ) -> IronicCompute:
     """The port as [compute] and [ironic] configure it; it does not call Ironic yet.
 
-    ``guids`` as in ``Nodes``, ``beat`` as in ``Cloud``.
+    ``guids`` as in ``Nodes``, ``beat`` as in ``IronicCalls``.
 
     Raises:
         InvalidInput: the options give no login.
@@ -505,15 +507,15 @@ def connect(
     return IronicCompute(*found, sentinel=conf.compute.sentinel)
 
 
-def _belongs(node: Node, allocation_id: str) -> bool:
+def _belongs(node: IronicNode, allocation_id: str) -> bool:
     return node.mark is not None and node.mark.allocation == allocation_id
 
 
-def _marked(nodes: Mapping[str, Node], allocation_id: str) -> dict[str, Node]:
+def _marked(nodes: Mapping[str, IronicNode], allocation_id: str) -> dict[str, IronicNode]:
     return {host: node for host, node in nodes.items() if _belongs(node, allocation_id)}
 
 
-def _shown(host: str, node: Node, sentinel: str) -> str:
+def _shown(host: str, node: IronicNode, sentinel: str) -> str:
     """Why a node is not free, in words."""
     error = f" ({node.last_error})" if node.last_error else ""
     lessee = node.lessee if node.lessee != sentinel else None

@@ -128,7 +128,7 @@ FREE = Mark()
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class IronicNode:
     """A node as Ironic shows it. ``mark`` is None if the node was never in the pool."""
 
     uuid: str
@@ -188,7 +188,7 @@ class Node:
         return "" if self.state == AVAILABLE and self.instance is None else self.condition
 
 
-class Cloud(Calls):
+class IronicCalls(Calls):
     """Calls to Ironic; errors as in ``Calls``."""
 
     service: ClassVar[str] = "Ironic"
@@ -216,14 +216,14 @@ class Cloud(Calls):
         except (AttributeError, KeyError, TypeError, ValueError):
             return str(error)
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[IronicNode]:
         """All nodes that the service's user may see."""
         return self._pages("nodes", ",".join(FIELDS), _node)
 
-    def node(self, uuid: str) -> Node | None:
+    def node(self, uuid: str) -> IronicNode | None:
         """One node; None if there is none that the service's user may see."""
 
-        def read() -> Node | None:
+        def read() -> IronicNode | None:
             try:
                 fields = ",".join(FIELDS)
                 return _node(self._request("GET", f"/nodes/{uuid}?fields={fields}").json())
@@ -238,12 +238,12 @@ class Cloud(Calls):
         known = ((_guid(port["extra"].get("client-id")), str(port["node_uuid"])) for port in ports)
         return {guid: node for guid, node in known if guid is not None}
 
-    def guids_of(self, node: Node) -> set[int]:
+    def guids_of(self, node: IronicNode) -> set[int]:
         """The port GUIDs of the InfiniBand ports of a node."""
         ports = self._pages("ports", "uuid,extra", lambda port: port, f"node={node.uuid}&")
         return {guid for port in ports if (guid := _guid(port["extra"].get("client-id")))}
 
-    def firmware_of(self, node: Node) -> dict[str, tuple[str, str]]:
+    def firmware_of(self, node: IronicNode) -> dict[str, tuple[str, str]]:
         """By component of a node the version that Ironic saw first, and the present one.
 
         Nothing from an Ironic that is too old to tell.
@@ -262,7 +262,7 @@ class Cloud(Calls):
 
         return self._read(f"read the firmware of node {node.name}", NODES, read)
 
-    def change(self, node: Node, lessee: str | None, mark: Mark) -> "Node | str":
+    def change(self, node: IronicNode, lessee: str | None, mark: Mark) -> "IronicNode | str":
         """Set lessee and mark; the node as it is then, or the text of a refusal."""
         changes: list[dict[str, Any]] = [
             {"op": "replace", "path": "/lessee", "value": lessee},
@@ -272,43 +272,47 @@ class Cloud(Calls):
             changes.append(_FORGIVEN)
         return self._patch(node, f"set the lessee of node {node.name}", changes)
 
-    def unlease(self, node: Node) -> "Node | str":
+    def unlease(self, node: IronicNode) -> "IronicNode | str":
         """Take a node from its lessee."""
         changes = [{"op": "replace", "path": "/lessee", "value": None}]
         return self._patch(node, f"clear the lessee of node {node.name}", changes)
 
-    def owe(self, node: Node, debt: Debt | None) -> "Node | str":
+    def owe(self, node: IronicNode, debt: Debt | None) -> "IronicNode | str":
         """Record the cleaning steps that a node owes."""
         path = f"/properties/{ironic_cleaning.PROPERTY}"
         change = {"op": "add", "path": path, "value": debt.document()} if debt else _FORGIVEN
         return self._patch(node, f"record the cleaning steps of node {node.name}", [change])
 
-    def clean(self, node: Node, deed: Deed, steps: Steps) -> str | None:
+    def clean(self, node: IronicNode, deed: Deed, steps: Steps) -> str | None:
         """Ask for what runs cleaning steps on a node, or for what comes before or after that."""
         more = {"clean_steps": steps} if deed is Deed.RUN else {}
         return self._ask(f"{deed.value} node {node.name}", node, "provision", deed.value, **more)
 
-    def unprotect(self, node: Node) -> "Node | str":
+    def unprotect(self, node: IronicNode) -> "IronicNode | str":
         """Let the node be undeployed; its lessee may have protected it."""
         changes = [{"op": "replace", "path": "/protected", "value": False}]
         return self._patch(node, f"unprotect node {node.name}", changes)
 
-    def undeploy(self, node: Node) -> str | None:
+    def undeploy(self, node: IronicNode) -> str | None:
         """Ask for the end of the node's instance; Ironic cleans the node then."""
         return self._ask(f"undeploy node {node.name}", node, "provision", "deleted")
 
-    def power_off(self, node: Node) -> str | None:
+    def power_off(self, node: IronicNode) -> str | None:
         """Ask for the node to be powered off."""
         return self._ask(f"power off node {node.name}", node, "power", "power off")
 
-    def _ask(self, action: str, node: Node, state: str, target: str, **more: Any) -> str | None:
+    def _ask(
+        self, action: str, node: IronicNode, state: str, target: str, **more: Any
+    ) -> str | None:
         """Ask for another state of a node, which it reaches later."""
         path, body = f"/nodes/{node.uuid}/states/{state}", {"target": target, **more}
         return self._write(
             action, CHANGES, lambda: self._request("PUT", path, json=body), lambda _: None
         )
 
-    def _patch(self, node: Node, action: str, changes: list[dict[str, Any]]) -> "Node | str":
+    def _patch(
+        self, node: IronicNode, action: str, changes: list[dict[str, Any]]
+    ) -> "IronicNode | str":
         return self._write(
             action,
             CHANGES,
@@ -353,7 +357,7 @@ class Nodes:
 
     def __init__(
         self,
-        cloud: Cloud,
+        cloud: IronicCalls,
         guids: Callable[[], Mapping[str, Collection[int]]] = dict,
         *,
         firmware: Collection[tuple[str, str]] = (),
@@ -373,11 +377,11 @@ class Nodes:
         """Whether a node has something to do before it is free."""
         return self._power_off or bool(self._steps)
 
-    def node(self, uuid: str) -> Node | None:
+    def node(self, uuid: str) -> IronicNode | None:
         """One node as it is now; None if Ironic does not have it."""
         return self._cloud.node(uuid)
 
-    def unlease(self, node: Node) -> str | None:
+    def unlease(self, node: IronicNode) -> str | None:
         """Take a node from its lessee; why that is refused."""
         written = self._cloud.unlease(node)
         return written if isinstance(written, str) else None
@@ -387,7 +391,9 @@ class Nodes:
         nodes = self.by_host()
         found = {host: nodes[host] for host in sorted(set(hosts) & nodes.keys())}
         if not nodes:
-            return [f"Ironic shows no node: give the service's user {Cloud.grant} {NODES}"], ""
+            return [
+                f"Ironic shows no node: give the service's user {IronicCalls.grant} {NODES}"
+            ], ""
         uncleaned = [host for host, node in found.items() if node.automated_clean is False]
         problems = [
             f"nodes are not cleaned automatically, and get no owner: {listed(uncleaned)}"
@@ -397,7 +403,7 @@ class Nodes:
             "does not show whether [conductor] automated_clean is on: check that it is"
         )
 
-    def changed(self, host: str, node: Node) -> str:
+    def changed(self, host: str, node: IronicNode) -> str:
         """How the hardware of a node is not as recorded, in words; empty if it is.
 
         Its earlier owner had root there. Ironic needs an inspection to learn of other GUIDs, and
@@ -420,11 +426,11 @@ class Nodes:
             self._suspects.discard(host)
         return listed(texts)
 
-    def suspicion(self, host: str, node: Node) -> str:
+    def suspicion(self, host: str, node: IronicNode) -> str:
         """``changed`` again, for a host that was or owes steps; empty for others."""
         return self.changed(host, node) if host in self._suspects or self.owes(node) else ""
 
-    def leaving(self, host: str, node: Node, allocation: str) -> str:
+    def leaving(self, host: str, node: IronicNode, allocation: str) -> str:
         """Why a node may not be free yet, in words; empty if it may.
 
         Runs the cleaning steps, and then powers it off, as far as that is set. A node whose
@@ -447,7 +453,7 @@ class Nodes:
             return f"{host} is being powered off{f': {refusal}' if refusal else ''}"
         return ""
 
-    def settle(self, host: str, node: Node) -> str:
+    def settle(self, host: str, node: IronicNode) -> str:
         """Take the next step of what a clean node owes; what is going on then, in words, or empty.
 
         Nothing happens while the node is in maintenance, because Ironic would refuse.
@@ -464,16 +470,16 @@ class Nodes:
         refusal = self._cloud.clean(node, following.deed, self._steps)
         return f"{host} runs its cleaning steps{f': {refusal}' if refusal else ''}"
 
-    def owes(self, node: Node) -> bool:
+    def owes(self, node: IronicNode) -> bool:
         """Whether a node is still to run cleaning steps."""
         return bool(self._steps) and node.debt is not None and not node.debt.paid
 
-    def welcome(self, node: Node) -> None:
+    def welcome(self, node: IronicNode) -> None:
         """Forget what a node owed when it left its last allocation; it joins another one."""
         if node.debt:
             self._cloud.owe(node, None)
 
-    def by_host(self, others: Collection[str] = ()) -> dict[str, Node]:
+    def by_host(self, others: Collection[str] = ()) -> dict[str, IronicNode]:
         """All nodes by name of their host; those of no host by their own name.
 
         ``others`` are hosts that are no nodes.
@@ -510,13 +516,13 @@ def _guid(client_id: object) -> int | None:
     return int(octets[-16:], 16) if re.fullmatch("[0-9A-Fa-f]{40}", octets) else None
 
 
-def _node(document: Mapping[str, Any]) -> Node:
+def _node(document: Mapping[str, Any]) -> IronicNode:
     """The node in a document. Raises: KeyError, TypeError, AttributeError."""
     state = str(document["provision_state"] or AVAILABLE)
     changing = document["target_provision_state"] and state not in CHANGEABLE
     instance = document["instance_uuid"]
     lessee = document["lessee"]
-    return Node(
+    return IronicNode(
         str(document["uuid"]),
         str(document["name"] or document["uuid"]),
         None if lessee is None else str(lessee),
@@ -561,10 +567,10 @@ def connect(
     conf: cfg.ConfigOpts,
     guids: Callable[[], Mapping[str, Collection[int]]],
     beat: Callable[[str], None] = lambda action: None,
-) -> tuple[Cloud, Nodes] | None:
+) -> tuple[IronicCalls, Nodes] | None:
     """Ironic as [compute] and [ironic] configure it, not called yet; None without a login.
 
-    ``guids`` as in ``Nodes``, ``beat`` as in ``Cloud``.
+    ``guids`` as in ``Nodes``, ``beat`` as in ``IronicCalls``.
 
     Raises:
         InvalidInput: the options do not fit together.
@@ -577,7 +583,7 @@ def connect(
         adapter = loading.load_adapter_from_conf_options(conf, GROUP, session=session, auth=auth)
     except keystone_errors.ClientException as error:
         raise InvalidInput("[ironic]", "login", str(error)) from error
-    cloud = Cloud(adapter, beat)
+    cloud = IronicCalls(adapter, beat)
     firmware = [_component(text) for text in conf.compute.firmware]
     steps = ironic_cleaning.read_steps(conf.compute.clean_steps)
     power_off = conf.compute.power_off

@@ -66,7 +66,7 @@ class _Shape(BaseModel):
     remainder_hosts: Natural = 0
 
 
-class _Allocation(BaseModel):
+class _SnapshotAllocation(BaseModel):
     id: StrictStr = Field(min_length=1)
     n: Annotated[StrictInt, Field(ge=1)]
     policy: StrictStr
@@ -75,7 +75,7 @@ class _Allocation(BaseModel):
     spine_links: list[Triple] = []
     shape: _Shape | None = None
     container: StrictBool = False
-    inside: list[_Allocation] = []
+    inside: list[_SnapshotAllocation] = []
     bandwidth: Annotated[float, Field(gt=0, le=CAP / WHOLE)] | None = None
 
 
@@ -83,7 +83,7 @@ class _Snapshot(BaseModel):
     """A snapshot; unknown keys are ignored, because later releases may add some."""
 
     topology: dict[StrictStr, Any]
-    allocations: list[_Allocation] = []
+    allocations: list[_SnapshotAllocation] = []
 
 
 # -- writing --------------------------------------------------------------------
@@ -337,8 +337,8 @@ def fabric_from_snapshot(document: object, topology: Topology | None = None) -> 
 
 
 def _placed(
-    entries: Iterable[_Allocation], parent: str | None, place: str
-) -> Iterator[tuple[_Allocation, str | None, str]]:
+    entries: Iterable[_SnapshotAllocation], parent: str | None, place: str
+) -> Iterator[tuple[_SnapshotAllocation, str | None, str]]:
     """Each entry with its container and its place in the document; containers come first."""
     for number, entry in enumerate(entries):
         path = f"{place}[{number}]"
@@ -346,7 +346,7 @@ def _placed(
         yield from _placed(entry.inside, entry.id, f"{path}.inside")
 
 
-def _allocation(topology: Topology, entry: _Allocation, place: str) -> Allocation:
+def _allocation(topology: Topology, entry: _SnapshotAllocation, place: str) -> Allocation:
     """The allocation of an entry, which errors call ``place``."""
     hosts = _host_masks(topology, entry.hosts, f"{place}.hosts")
     uplinks = _uplink_masks(topology, entry.leaf_links, f"{place}.leaf_links")

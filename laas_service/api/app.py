@@ -37,12 +37,12 @@ from laas_service.api import (
     system,
 )
 from laas_service.api.auth import LOCAL, NOBODY, REQUEST_ID, Gate
-from laas_service.api.metrics import Metrics
+from laas_service.api.metrics import ServiceMetrics
 from laas_service.api.policies import METRICS
 from laas_service.api.proxies import Proxies
 from laas_service.api.rate_limit import CHANGES, Buckets
 from laas_service.api.request_parsing import parsed
-from laas_service.api.resource import Answer, Call, Route
+from laas_service.api.resource import Answer, Call, Operation
 from laas_service.app.use_cases import UseCases
 from laas_service.domain.errors import LaasError, NotSupported, TooManyRequests, Unavailable
 
@@ -63,12 +63,14 @@ SWITCH = f"{FABRIC}/switches/<path:switch_id>"
 ALLOCATION = "/v1/allocations/<allocation_id>"
 
 
-def _get(path: str, view: Callable[..., Answer], rule: str | None, shape: type[BaseModel]) -> Route:
-    return Route("GET", path, view, rule, {200: shape})
+def _get(
+    path: str, view: Callable[..., Answer], rule: str | None, shape: type[BaseModel]
+) -> Operation:
+    return Operation("GET", path, view, rule, {200: shape})
 
 
-def _patch(path: str, view: Callable[..., Answer], rule: str, shape: type[BaseModel]) -> Route:
-    return Route("PATCH", path, view, rule, {200: shape})
+def _patch(path: str, view: Callable[..., Answer], rule: str, shape: type[BaseModel]) -> Operation:
+    return Operation("PATCH", path, view, rule, {200: shape})
 
 
 def _document(call: Call) -> Answer:
@@ -85,13 +87,13 @@ def _described() -> dict[str, Any]:
 ROUTES = (
     _get("/", system.versions, None, schemas.Versions),
     _get("/healthcheck", system.health, None, schemas.Health),
-    Route("GET", "/metrics", system.metrics, METRICS, {200: schemas.Text}, nobody=True),
+    Operation("GET", "/metrics", system.metrics, METRICS, {200: schemas.Text}, nobody=True),
     _get("/view", system.view, None, schemas.Html),
     _get("/v1", system.version_1, None, schemas.OneVersion),
     _get("/v1/openapi.json", _document, None, schemas.Document),
     _get("/v1/fabrics", fabrics.index, "laas:fabric:get", schemas.FabricList),
     _get(FABRIC, fabrics.show, "laas:fabric:get", schemas.Fabric),
-    Route(
+    Operation(
         "DELETE",
         FABRIC,
         fabrics.delete,
@@ -102,28 +104,28 @@ ROUTES = (
     _get(f"{FABRIC}/fit", fabrics.fit, "laas:fabric:get", schemas.Fit),
     _get(f"{FABRIC}/map", fabrics.show_map, "laas:fabric:map", schemas.FabricMap),
     _get(f"{FABRIC}/make-room", fabrics.show_room, "laas:fabric:make_room", schemas.QueueRoomShown),
-    Route(
+    Operation(
         "POST",
         f"{FABRIC}/make-room",
         fabrics.make_room,
         "laas:fabric:make_room",
         {200: schemas.RoomPlan, 202: schemas.RoomPlan, 409: schemas.Problem},
     ),
-    Route(
+    Operation(
         "POST",
         f"{FABRIC}/sleep",
         fabrics.let_sleep,
         "laas:fabric:make_room",
         {200: schemas.SleepPlan, 202: schemas.SleepPlan},
     ),
-    Route(
+    Operation(
         "POST",
         f"{FABRIC}/consolidate",
         fabrics.consolidate,
         "laas:fabric:make_room",
         {200: schemas.ConsolidationPlan, 202: schemas.ConsolidationPlan},
     ),
-    Route(
+    Operation(
         "POST",
         f"{FABRIC}/evacuate",
         fabrics.evacuate,
@@ -139,7 +141,7 @@ ROUTES = (
     _get(f"{FABRIC}/promises", fabrics.promises, "laas:fabric:inventory", schemas.PromiseList),
     _get(f"{FABRIC}/idle", fabrics.idle, "laas:fabric:inventory", schemas.Idle),
     _get(f"{FABRIC}/plane", fabrics.show_plane, "laas:fabric:inventory", schemas.SharedPlane),
-    Route(
+    Operation(
         "PUT",
         f"{FABRIC}/plane",
         fabrics.set_plane,
@@ -164,7 +166,7 @@ ROUTES = (
         schemas.Observation,
     ),
     _get(f"{FABRIC}/agents", agents.index, "laas:fabric:inventory", schemas.AgentList),
-    Route(
+    Operation(
         "PUT",
         f"{FABRIC}/agents/<agent>",
         agents.report,
@@ -172,14 +174,14 @@ ROUTES = (
         {200: schemas.AgentOrders},
     ),
     _get(f"{FABRIC}/file-set", agents.file_set, "laas:agent:fetch", schemas.FileSet),
-    Route(
+    Operation(
         "GET",
         f"{FABRIC}/file-set/<generation>/<path:file>",
         agents.file,
         "laas:agent:fetch",
         {200: schemas.Octets, 206: schemas.Octets},
     ),
-    Route(
+    Operation(
         "POST",
         "/v1/allocations",
         allocations.create,
@@ -190,35 +192,35 @@ ROUTES = (
     _get("/v1/quota", quota.show, "laas:quota:get", schemas.Quota),
     _get(ALLOCATION, allocations.show, "laas:allocation:get", schemas.Allocation),
     _get(f"{ALLOCATION}/history", allocations.history, "laas:allocation:get", schemas.History),
-    Route(
+    Operation(
         "PATCH",
         ALLOCATION,
         allocations.change,
         "laas:allocation:update",
         {202: schemas.Allocation, 200: schemas.Changed, 409: schemas.Problem},
     ),
-    Route(
+    Operation(
         "DELETE",
         ALLOCATION,
         allocations.release,
         "laas:allocation:release",
         {202: schemas.Allocation},
     ),
-    Route(
+    Operation(
         "POST",
         f"{ALLOCATION}/repair",
         allocations.repair,
         "laas:allocation:repair",
         {202: schemas.Allocation, 200: schemas.Allocation, 409: schemas.Problem},
     ),
-    Route(
+    Operation(
         "POST",
         f"{ALLOCATION}/replace-hosts",
         allocations.replace_hosts,
         "laas:allocation:replace_hosts",
         {202: schemas.Allocation, 200: schemas.Changed, 409: schemas.Problem},
     ),
-    Route(
+    Operation(
         "POST",
         f"{ALLOCATION}/retry",
         allocations.retry,
@@ -245,7 +247,7 @@ def create_app(
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    pipeline = RequestPipeline(use_cases, Gate(conf), Metrics(use_cases), conf)
+    pipeline = RequestPipeline(use_cases, Gate(conf), ServiceMetrics(use_cases), conf)
     for route in ROUTES:
         app.add_url_rule(
             route.path,
@@ -267,7 +269,7 @@ class RequestPipeline:
     """Around every view: authenticates, limits the rate, parses, counts and logs."""
 
     def __init__(
-        self, use_cases: UseCases, gate: Gate, metrics: Metrics, conf: cfg.ConfigOpts
+        self, use_cases: UseCases, gate: Gate, metrics: ServiceMetrics, conf: cfg.ConfigOpts
     ) -> None:
         self._use_cases = use_cases
         self._gate = gate
@@ -288,7 +290,7 @@ class RequestPipeline:
         if "\0" in request.path or any("\0" in value for value in request.args.values()):
             raise BadRequest("leave out the NUL")
 
-    def answer(self, route: Route, **variables: str) -> Response:
+    def answer(self, route: Operation, **variables: str) -> Response:
         if route.versioned:
             g.microversion = microversions.OLDEST
             g.microversion = microversions.asked(request.headers.get(microversions.HEADER))

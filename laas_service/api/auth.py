@@ -33,7 +33,7 @@ from webob.exc import HTTPServiceUnavailable
 from laas_service.api import policies
 from laas_service.api.errors import problem
 from laas_service.api.microversions import SERVICE_TYPE
-from laas_service.api.resource import Route
+from laas_service.api.resource import Operation
 from laas_service.api.schemas import Problem
 from laas_service.app.loopback import is_loopback
 from laas_service.app.records import Caller
@@ -260,7 +260,7 @@ class Gate:
         self._enforcer = _Enforcer(conf)
         self._enforcer.register_defaults(policies.list_rules())
 
-    def caller(self, environ: WSGIEnvironment, route: Route) -> Caller:
+    def caller(self, environ: WSGIEnvironment, route: Operation) -> Caller:
         """The caller, if the route's rule admits it.
 
         Raises:

@@ -20,7 +20,7 @@ from laas_service.app.requests import Watched
 from laas_service.app.use_cases import UseCases
 from laas_service.app.views.parts import part
 from laas_service.app.views.promises import PromiseEntry
-from laas_service.app.views.utilization import Usage, Utilization
+from laas_service.app.views.utilization import UseCount, Utilization
 from laas_service.domain.errors import Conflict, Unavailable
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.messages import Condition, ConfirmedBy, Running, Span
@@ -28,16 +28,16 @@ from laas_service.messages import Condition, ConfirmedBy, Running, Span
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class Metrics:
+class ServiceMetrics:
     """The counters of one process, and the gauges of every fabric."""
 
     def __init__(self, use_cases: UseCases) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(Fabrics(use_cases))
-        self.registry.register(Promises(use_cases))
-        self.registry.register(Traffic(use_cases))
+        self.registry.register(FabricGauges(use_cases))
+        self.registry.register(PromiseGauges(use_cases))
+        self.registry.register(TrafficCounters(use_cases))
         self.registry.register(Searches(use_cases))
-        self.registry.register(Agents(use_cases))
+        self.registry.register(AgentGauges(use_cases))
         self._requests = Counter(
             "laas_http_requests",
             "Requests answered.",
@@ -115,7 +115,7 @@ class FabricMetric(NamedTuple):
     """Those beside ``fabric``."""
 
 
-def _counts(usage: Usage) -> Mapping[tuple[str, ...], float]:
+def _counts(usage: UseCount) -> Mapping[tuple[str, ...], float]:
     counts = ("total", "allocated", "free", "failed", "drained")
     return {(count,): getattr(usage, count) for count in counts}
 
@@ -325,7 +325,7 @@ FABRIC_METRICS = (
 )
 
 
-class Fabrics(Scraped):
+class FabricGauges(Scraped):
     """The metrics of every fabric, and whether the database answers."""
 
     def families(self) -> Iterator[Metric]:
@@ -365,7 +365,7 @@ def _floats(
     return {labels: float(value) for labels, value in metric.values(use, watched).items()}
 
 
-class Promises(Scraped):
+class PromiseGauges(Scraped):
     """The fullest link of each allocation that shares its hosts; shares of its bandwidth."""
 
     def families(self) -> Iterator[Metric]:
@@ -407,7 +407,7 @@ class Promises(Scraped):
         yield from (promised, measured, outage)
 
 
-class Traffic(Scraped):
+class TrafficCounters(Scraped):
     """The data of live allocations; a series ends when its allocation is released."""
 
     def families(self) -> Iterator[Metric]:
@@ -429,7 +429,7 @@ class Traffic(Scraped):
         yield family
 
 
-class Agents(Scraped):
+class AgentGauges(Scraped):
     """Gauges read from the store at every scrape; none where agents are not used."""
 
     def families(self) -> Iterator[Metric]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from laas_service.api.microversions import HEADER, LONGEST, NEWEST, SERVICE_TYPE
-from laas_service.api.resource import Route
+from laas_service.api.resource import Operation
 from laas_service.api.schemas import Problem, media
 
 _VERSION = {
@@ -29,7 +29,7 @@ _NAME = {"type": "string", "maxLength": LONGEST_NAME}
 REFERENCE = "#/components/schemas/{model}"
 
 
-def document(routes: Sequence[Route], root: str) -> dict[str, Any]:
+def document(routes: Sequence[Operation], root: str) -> dict[str, Any]:
     """OpenAPI 3.1 for these routes, served at ``root``."""
     schemas, components = _components(routes)
     paths: dict[str, dict[str, Any]] = {}
@@ -55,7 +55,7 @@ def document(routes: Sequence[Route], root: str) -> dict[str, Any]:
 
 
 def _components(
-    routes: Sequence[Route],
+    routes: Sequence[Operation],
 ) -> tuple[dict[type[BaseModel], dict[str, Any]], dict[str, Any]]:
     """A reference for each body and answer, and the schemas that the references name."""
     bodies = {route.takes["body"] for route in routes if "body" in route.takes}
@@ -70,7 +70,7 @@ def _components(
     return by_schema, definitions["$defs"]  # type: ignore[return-value]
 
 
-def _operation(route: Route, schemas: dict[type[BaseModel], dict[str, Any]]) -> dict[str, Any]:
+def _operation(route: Operation, schemas: dict[type[BaseModel], dict[str, Any]]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": f"{route.view.__module__.rsplit('.', 1)[-1]}_{route.view.__name__}",
         "summary": (route.view.__doc__ or "").strip().rstrip("."),
@@ -93,7 +93,7 @@ def _operation(route: Route, schemas: dict[type[BaseModel], dict[str, Any]]) -> 
     return operation
 
 
-def _parameters(route: Route) -> list[dict[str, Any]]:
+def _parameters(route: Operation) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": _NAME} for name in route.variables
     ]

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import RequestEntityTooLarge, UnsupportedMediaType
 
 from laas_service.api.errors import InvalidRequest
-from laas_service.api.resource import Route
+from laas_service.api.resource import Operation
 from laas_service.domain.errors import InvalidInput
 
 
-def parsed(route: Route) -> dict[str, BaseModel]:
+def parsed(route: Operation) -> dict[str, BaseModel]:
     """The query, headers and body that a route takes, validated.
 
     Raises:

@@ -105,7 +105,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Route:
+class Operation:
     """One operation.
 
     ``view`` takes the ``Call``, the path's variables by name, and ``query``, ``headers`` and

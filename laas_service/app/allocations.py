@@ -25,7 +25,7 @@ from laas_service.app.records import (
     AllocationRecord,
     Caller,
     Event,
-    Wait,
+    QueueWait,
 )
 from laas_service.app.refusals import explained, with_withheld_hosts
 from laas_service.app.requests import (
@@ -117,7 +117,7 @@ class Allocations:
         server_limit = self._quotas.server_limit(request)
         topology: Topology | None = None  # in which the answer numbers hosts
 
-        def propose(draft: Draft) -> Allocation | NoFit | Wait:
+        def propose(draft: Draft) -> Allocation | NoFit | QueueWait:
             nonlocal topology
             ledger, topology = draft.ledger, draft.ledger.topology
             budget.renew()  # after a lost race too: other requests must not use it up
@@ -126,7 +126,7 @@ class Allocations:
             answer = queue.propose(request, ledger, draft.queue)
             if isinstance(answer, Allocation) or not request.wait:
                 return answer
-            return queue.hopeless(request, ledger) or Wait(answer)
+            return queue.hopeless(request, ledger) or QueueWait(answer)
 
         answer = self._store.admissions.admit(request, propose, snapshot)
         if isinstance(answer, NoFit):

@@ -21,7 +21,7 @@ from laas_service.app.views import inventory
 from laas_service.app.views.parts import part
 from laas_service.app.views.promises import PromiseEntry, promises
 from laas_service.app.views.slot_fit import slot_fit
-from laas_service.app.views.utilization import Usage, course, utilization
+from laas_service.app.views.utilization import UseCount, course, utilization
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.constrained import explain_constraints, propose
 from laas_service.domain.allocation import NoFit, Request
@@ -339,7 +339,7 @@ def _tenants(record: AllocationRecord) -> list[dict[str, Any]]:
     return [tenant]
 
 
-def _usage(usage: Usage) -> dict[str, int]:
+def _usage(usage: UseCount) -> dict[str, int]:
     fields = ("total", "allocated", "free", "failed", "drained", "withheld")
     return {name: getattr(usage, name) for name in fields}
 

@@ -17,8 +17,8 @@ from laas_service.app.records import Caller, FabricRecord
 from laas_service.app.refusals import with_room
 from laas_service.app.requests import (
     AllocationRequest,
+    FabricObservation,
     Fit,
-    Observed,
     Routing,
     Watched,
     check_demand,
@@ -150,11 +150,11 @@ class Fabrics:
         costs = shared_plane_cost.costs(ledger, plane, [*self._policies], self._search_budget)
         return fabric, shared_plane_cost.reach(ledger, fabric.inventory, plane), costs
 
-    def observation(self, fabric_id: str) -> Observed:
+    def observation(self, fabric_id: str) -> FabricObservation:
         """What is observed of a fabric's links, hosts and switches. Raises: NotFound."""
         fabric, seen = self._store.fabrics.get(fabric_id), self._store.faults.observation(fabric_id)
         counters = self._counters(fabric)
-        return Observed(fabric, seen, seen.mode or self._fault_mode, counters)
+        return FabricObservation(fabric, seen, seen.mode or self._fault_mode, counters)
 
     def set_observation(
         self,
@@ -164,7 +164,7 @@ class Fabrics:
         mode: Mode | None,
         configured: bool,
         acknowledge: bool,
-    ) -> Observed:
+    ) -> FabricObservation:
         """Choose the mode of observation (``configured``: the configured one), or accept an alarm.
 
         Raises:

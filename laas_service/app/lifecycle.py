@@ -113,7 +113,7 @@ class Action(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Routes:
+class WantedRoutes:
     """What the subnet manager routes for one allocation.
 
     Its traffic uses ``traffic``; the routes of ``beside`` are in the tables too, so that
@@ -136,7 +136,7 @@ class Routes:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChangeStep:
     """One step of a change of placement.
 
     ``routes`` are those that the step wants; with ``awaits_routes`` the worker takes
@@ -145,7 +145,7 @@ class Step:
     """
 
     phase: Phase
-    routes: Callable[[Change], Routes]
+    routes: Callable[[Change], WantedRoutes]
     open_hosts: Callable[[Change], Allocation]
     action: Action = Action.PROCEED
     awaits_routes: bool = True
@@ -155,7 +155,7 @@ class Step:
 class Way:
     """How allocations of a kind change their placement."""
 
-    order: Sequence[Step]
+    order: Sequence[ChangeStep]
     """All steps that a change may have."""
     takes: Callable[[Change, Phase], bool]
     """Whether a change has a step of ``order``."""
@@ -196,13 +196,13 @@ class Change:
         """How allocations of its kind change."""
         return WAYS[type(self.new.kind)]
 
-    def steps(self) -> Sequence[Step]:
+    def steps(self) -> Sequence[ChangeStep]:
         """All steps of this change, in order."""
         way = self.way
         return [step for step in way.order if way.takes(self, step.phase)]
 
     @property
-    def step(self) -> Step:
+    def step(self) -> ChangeStep:
         """The step under way."""
         return next(step for step in self.way.order if step.phase is self.phase)
 
@@ -215,7 +215,7 @@ class Change:
         return next((phase for phase in following if phase in taken), None)
 
     @property
-    def routes(self) -> Routes:
+    def routes(self) -> WantedRoutes:
         """What the subnet manager routes now."""
         return self.step.routes(self)
 
@@ -283,39 +283,39 @@ class Change:
         return replace(back, phase=next(phase for phase in order if phase in phases))
 
 
-STEPS: Sequence[Step] = (
-    Step(
+STEPS: Sequence[ChangeStep] = (
+    ChangeStep(
         Phase.STOP,
-        routes=lambda change: Routes(change.old),
+        routes=lambda change: WantedRoutes(change.old),
         open_hosts=lambda change: change.kept,
         action=Action.STOP,
         awaits_routes=False,
     ),
-    Step(
+    ChangeStep(
         Phase.PREPARE,
-        routes=lambda change: Routes(change.old, change.new, change.bridge),
+        routes=lambda change: WantedRoutes(change.old, change.new, change.bridge),
         open_hosts=lambda change: change.kept if change.parted else change.old,
     ),
-    Step(
+    ChangeStep(
         Phase.SWITCH,
-        routes=lambda change: Routes(change.new, change.old, change.bridge),
+        routes=lambda change: WantedRoutes(change.new, change.old, change.bridge),
         open_hosts=lambda change: change.kept if change.parted else change.old,
     ),
-    Step(
+    ChangeStep(
         Phase.ENTER,
-        routes=lambda change: Routes(change.new, change.old, change.bridge),
+        routes=lambda change: WantedRoutes(change.new, change.old, change.bridge),
         open_hosts=lambda change: change.new if change.parted else change.held,
         action=Action.OPEN,
     ),
-    Step(
+    ChangeStep(
         Phase.LEAVE,
-        routes=lambda change: Routes(change.new, change.old, change.bridge),
+        routes=lambda change: WantedRoutes(change.new, change.old, change.bridge),
         open_hosts=lambda change: change.new,
         action=Action.GIVE_BACK,
     ),
-    Step(
+    ChangeStep(
         Phase.WITHDRAW,
-        routes=lambda change: Routes(change.new),
+        routes=lambda change: WantedRoutes(change.new),
         open_hosts=lambda change: change.new,
     ),
 )
@@ -325,9 +325,9 @@ they are empty, withdraw the old routes. A host accepts servers only while its r
 confirmed."""
 
 
-MOVE_UNITS = Step(
+MOVE_UNITS = ChangeStep(
     Phase.LEAVE,
-    routes=lambda change: Routes(change.new),
+    routes=lambda change: WantedRoutes(change.new),
     open_hosts=lambda change: change.new,
     action=Action.SETTLE,
     awaits_routes=False,
@@ -401,13 +401,13 @@ def routes(
     leaving: Allocation | None,
     phase: Phase | None,
     bridge: Allocation | None = None,
-) -> Routes:
+) -> WantedRoutes:
     """What the subnet manager routes for an allocation with claims that is not handed back.
 
     The others are None unless its placement changes.
     """
     if leaving is None or phase is None:
-        return Routes(placed)
+        return WantedRoutes(placed)
     return Change(leaving, placed, phase, bridge).routes
 
 
@@ -415,7 +415,7 @@ def routes(
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class AllocationFaults:
     """The failed links and hosts of an allocation, ascending by number.
 
     ``drained`` are its links at switches under maintenance, which still work.
@@ -432,7 +432,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Situation:
     """What decides about an allocation's next step; ``records.AllocationRecord`` has the rest."""
 
     id: str
@@ -446,7 +446,7 @@ class Standing:
     """The step of the change of placement that is under way."""
     bridge: Allocation | None = None
     """The links that join old and new hosts meanwhile, as in ``Change``."""
-    faults: Faults | None = None
+    faults: AllocationFaults | None = None
     """Of everything it holds; None if nothing has failed or is under maintenance."""
     handed_back: bool
     """The subnet manager must no longer route this tenant: Nova has confirmed that its hosts are
@@ -522,7 +522,7 @@ def gets_other_hosts(placed: Allocation, to: Allocation) -> bool:
     return bool(to.beyond(placed).size or to.unit_moves)
 
 
-def moves_now(allocation: Standing, now: datetime | None) -> bool:
+def moves_now(allocation: Situation, now: datetime | None) -> bool:
     """Whether a move is announced whose notice is over at ``now``."""
     begins = allocation.moves_at
     if allocation.announced is None or now is None or begins is None:
@@ -531,7 +531,7 @@ def moves_now(allocation: Standing, now: datetime | None) -> bool:
 
 
 def next_action(
-    allocation: Standing, confirmed: bool, *, repair_links: bool, now: datetime | None = None
+    allocation: Situation, confirmed: bool, *, repair_links: bool, now: datetime | None = None
 ) -> Action:
     """The next safe action; ``confirmed`` as the function of that name.
 
@@ -558,7 +558,7 @@ def next_action(
     return Action.FREE if confirmed else Action.PUBLISH
 
 
-def awaits_routes(allocation: Standing) -> bool:
+def awaits_routes(allocation: Situation) -> bool:
     """Whether the next action depends on what the switches run."""
     if allocation.state in DUE_IF_CHANGING:
         return allocation.change is not None and allocation.change.step.awaits_routes
@@ -567,7 +567,7 @@ def awaits_routes(allocation: Standing) -> bool:
     return allocation.state is State.ALLOCATING
 
 
-def awaited_change(allocation: Standing) -> Allocation | None:
+def awaited_change(allocation: Situation) -> Allocation | None:
     """The hosts and links that the awaited routes begin to use, or stop using (``frees``)."""
     change = allocation.change
     if change is None:
@@ -575,7 +575,7 @@ def awaited_change(allocation: Standing) -> Allocation | None:
     return change.freed if change.phase is Phase.WITHDRAW else change.claimed
 
 
-def awaited_hosts(allocation: Standing) -> Allocation | None:
+def awaited_hosts(allocation: Situation) -> Allocation | None:
     """A placement with the hosts that are handed over later; None if there are none."""
     if not allocation.in_compute or allocation.placed is None:
         return None
@@ -587,14 +587,14 @@ def awaited_hosts(allocation: Standing) -> Allocation | None:
     return None if change.phase in (Phase.LEAVE, Phase.WITHDRAW) else change.claimed
 
 
-def frees(allocation: Standing) -> bool:
+def frees(allocation: Situation) -> bool:
     """Whether links are free for others once the awaited routes are confirmed."""
     if allocation.change is not None and allocation.state in DUE_IF_CHANGING:
         return allocation.change.phase is Phase.WITHDRAW
     return allocation.state is State.RELEASING
 
 
-def confirmed(allocation: Standing, applied: int | None) -> bool:
+def confirmed(allocation: Situation, applied: int | None) -> bool:
     """Whether the routes that it waits for are confirmed.
 
     ``applied`` is the generation that is confirmed, None if none is.
@@ -602,35 +602,35 @@ def confirmed(allocation: Standing, applied: int | None) -> bool:
     return awaits_routes(allocation) and applied is not None and applied >= allocation.generation
 
 
-def has_replaceable_links(allocation: Standing) -> bool:
+def has_replaceable_links(allocation: Situation) -> bool:
     """Whether a link that it holds has failed or is under maintenance."""
     return allocation.faults is not None and bool(allocation.faults.replaceable)
 
 
-def is_degraded(allocation: Standing) -> bool:
+def is_degraded(allocation: Situation) -> bool:
     """Whether a host or link that it holds has failed."""
     faults = allocation.faults
     return faults is not None and bool(faults.links or faults.hosts)
 
 
-def is_moving(allocation: Standing) -> bool:
+def is_moving(allocation: Situation) -> bool:
     """Whether the service still changes its state or placement by itself."""
     return allocation.state in MOVING or allocation.change is not None
 
 
-def has_step_now(allocation: Standing) -> bool:
+def has_step_now(allocation: Situation) -> bool:
     """Whether a worker takes its next step, or would if it had the time."""
     due = allocation.state in DUE or allocation.change is not None
     return due and allocation.next_try is None
 
 
-def hands_over(allocation: Standing) -> bool:
+def hands_over(allocation: Situation) -> bool:
     """Whether the present step changes its hosts in Nova, so that either state is right."""
     change = allocation.change
     return change is not None and change.step.action is not Action.PROCEED
 
 
-def keeps_servers_stopped(allocation: Standing) -> bool:
+def keeps_servers_stopped(allocation: Situation) -> bool:
     """Whether no server may run on the hosts that its change leaves.
 
     Nothing joins them to the new ones, so packets between them would use links of others. A forced
@@ -646,7 +646,7 @@ def keeps_servers_stopped(allocation: Standing) -> bool:
     return allocation.state in DUE_IF_CHANGING and change.phase in between
 
 
-def is_at_rest(allocation: Standing) -> bool:
+def is_at_rest(allocation: Situation) -> bool:
     """Whether it is handed over, without a change under way or a fault.
 
     An error of such an allocation is about its hosts in Nova.
@@ -655,14 +655,14 @@ def is_at_rest(allocation: Standing) -> bool:
     return allocation.state in HANDED_OVER and settled
 
 
-def parked_from(allocation: Standing, to: State) -> State | None:
+def parked_from(allocation: Situation, to: State) -> State | None:
     """The state in which it came into ``ERROR``, if ``to`` is that."""
     if to is not State.ERROR:
         return None
     return allocation.parked if allocation.state is State.ERROR else allocation.state
 
 
-def state_after_retry(allocation: Standing, *, waits: bool) -> State | None:
+def state_after_retry(allocation: Situation, *, waits: bool) -> State | None:
     """The state in which a retry resumes; None if no step failed or waits.
 
     ``waits``: something has kept the worker of its fabric for long.
@@ -682,7 +682,7 @@ def state_after_retry(allocation: Standing, *, waits: bool) -> State | None:
     return allocation.state if held_up or allocation.next_try is not None else None
 
 
-def state_after_release(allocation: Standing, *, force: bool) -> State | None:
+def state_after_release(allocation: Situation, *, force: bool) -> State | None:
     """The state into which a release brings it; None if the release is under way or over."""
     if allocation.state in OVER:
         return None
@@ -694,52 +694,52 @@ def state_after_release(allocation: Standing, *, force: bool) -> State | None:
 # -- refusals -----------------------------------------------------------------------------
 
 
-def check_successor(allocation: Standing, to: State) -> None:
+def check_successor(allocation: Situation, to: State) -> None:
     """Raises: Conflict, if the state cannot follow, or if claims are to be freed with it."""
     frees = to in OVER or (to is State.QUEUED and allocation.state in HOLDING)
     if to not in SUCCESSORS[allocation.state] or frees:
         raise _conflict(allocation, f"it cannot become {to.value}")
 
 
-def check_queued(allocation: Standing) -> None:
+def check_queued(allocation: Situation) -> None:
     """Raises: Conflict, if it is not queued."""
     if allocation.state is not State.QUEUED:
         raise _conflict(allocation, "only a queued request can be cancelled")
 
 
-def check_releasing(allocation: Standing) -> None:
+def check_releasing(allocation: Situation) -> None:
     """Raises: Conflict, if it is not releasing."""
     if allocation.state is not State.RELEASING:
         raise _conflict(allocation, "it is not being released")
 
 
-def check_handing_back(allocation: Standing) -> None:
+def check_handing_back(allocation: Situation) -> None:
     """Raises: Conflict, if neither a release nor a new placement is under way."""
     if allocation.state is not State.ALLOCATING:
         check_releasing(allocation)
 
 
-def check_requeueable(allocation: Standing) -> None:
+def check_requeueable(allocation: Situation) -> None:
     """Raises: Conflict, if it is not to be placed anew, or its routes may still be in use."""
     if allocation.state is not State.ALLOCATING or not allocation.handed_back:
         raise _conflict(allocation, "it cannot be placed anew")
 
 
-def check_freeable(allocation: Standing) -> None:
+def check_freeable(allocation: Situation) -> None:
     """Raises: Conflict, if its hosts or its routes may still be in use."""
     check_releasing(allocation)
     if not allocation.handed_back:
         raise _conflict(allocation, "its hosts are not handed back")
 
 
-def check_active(allocation: Standing) -> Allocation:
+def check_active(allocation: Situation) -> Allocation:
     """Its placement. Raises: Conflict, if it is not active."""
     if allocation.state is not State.ACTIVE or allocation.placed is None:
         raise _conflict(allocation, "wait until it is active")
     return allocation.placed
 
 
-def check_changeable(allocation: Standing) -> Allocation:
+def check_changeable(allocation: Situation) -> Allocation:
     """Its placement. Raises: Conflict, if no change of it can begin."""
     placed = check_active(allocation)
     if allocation.change is not None:
@@ -747,35 +747,35 @@ def check_changeable(allocation: Standing) -> Allocation:
     return placed
 
 
-def check_changing(allocation: Standing) -> Change:
+def check_changing(allocation: Situation) -> Change:
     """The change under way. Raises: Conflict, if there is none that can proceed."""
     if allocation.state not in DUE_IF_CHANGING or allocation.change is None:
         raise Conflict(f"no change of placement of allocation {allocation.id!r} is under way")
     return allocation.change
 
 
-def check_resizable(allocation: Standing) -> Allocation:
+def check_resizable(allocation: Situation) -> Allocation:
     """Its placement. Raises: Conflict, if it cannot get another size now."""
     if why := allocation.kind.keeps_hosts:
         raise Conflict(f"allocation {allocation.id!r} {why}")
     return check_changeable(allocation)
 
 
-def check_slots_changeable(allocation: Standing) -> Allocation:
+def check_slots_changeable(allocation: Situation) -> Allocation:
     """Its placement. Raises: Conflict, if it has no slots or cannot get others now."""
     if allocation.kind.whole_hosts:
         raise Conflict(f"allocation {allocation.id!r} has hosts and no slots; change its hosts")
     return check_changeable(allocation)
 
 
-def check_announced(allocation: Standing) -> Allocation:
+def check_announced(allocation: Situation) -> Allocation:
     """The placement of the move that is announced. Raises: Conflict, if there is none."""
     if allocation.announced is None:
         raise Conflict(f"no move of allocation {allocation.id!r} is announced")
     return allocation.announced
 
 
-def check_turning_back(allocation: Standing) -> Change:
+def check_turning_back(allocation: Situation) -> Change:
     """The change that leads back. Raises: Conflict, if nothing changes or it is too late."""
     back = check_changing(allocation).way_back
     if back is None:
@@ -786,7 +786,7 @@ def check_turning_back(allocation: Standing) -> Change:
     return back
 
 
-def check_repairable(allocation: Standing) -> Allocation:
+def check_repairable(allocation: Situation) -> Allocation:
     """Its placement. Raises: Conflict, if its links cannot be replaced."""
     placed = check_active(allocation)
     if why := allocation.kind.keeps_links:
@@ -794,5 +794,5 @@ def check_repairable(allocation: Standing) -> Allocation:
     return placed
 
 
-def _conflict(allocation: Standing, why: str) -> Conflict:
+def _conflict(allocation: Situation, why: str) -> Conflict:
     return Conflict(f"allocation {allocation.id!r} is {allocation.state.value}; {why}")

@@ -29,7 +29,7 @@ Report = Callable[[AgentReport], Orders]
 """
 
 
-class Supervisor(Protocol):
+class SetSupervisor(Protocol):
     """The sets on this machine and its OpenSM; see ``opensm_writer.supervisor``."""
 
     @property
@@ -71,7 +71,7 @@ class OpenSmAgent(Loop):
         self,
         report: Report,
         fetch: Callable[[], None],
-        supervisor: Supervisor,
+        supervisor: SetSupervisor,
         *,
         interval: float = 2.0,
         clock: Callable[[], float] = time.monotonic,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import Change
 from laas_service.app.ports.placement_changes import PlacementChanges
-from laas_service.app.records import AllocationRecord, Limits, Move
+from laas_service.app.records import AllocationRecord, Limits, MoveDecision
 from laas_service.app.wording import reasons
 from laas_service.domain.admission.constrained import restricted_view
 from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal, SlotDemand
@@ -50,7 +50,7 @@ def begin_link_repair(
         return record
     leave = frozenset(record.faults.drained)
 
-    def choose(fabric: Ledger) -> Move | Degraded | None:
+    def choose(fabric: Ledger) -> MoveDecision | Degraded | None:
         ledger = fabric.ledger(placed.parent)
         if ledger.allocations.get(record.id) != placed:
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
@@ -60,7 +60,7 @@ def begin_link_repair(
         if answer is placed:
             return None
         change = Change.begun(placed, answer)
-        return Move(answer, reasons.link_repair_reason(change, fabric.topology))
+        return MoveDecision(answer, reasons.link_repair_reason(change, fabric.topology))
 
     answer = changes.move(record, choose, by=by)
     return record if answer is None else answer
@@ -121,7 +121,7 @@ def begin_resize(
     """
     placed = lifecycle.check_resizable(record)
 
-    def choose(fabric: Ledger) -> Move | NoFit:
+    def choose(fabric: Ledger) -> MoveDecision | NoFit:
         answer = wanted.chosen(fabric, record, placed)
         if isinstance(answer, NoFit):
             return answer
@@ -206,7 +206,7 @@ def begin_replacement(
     """
     placed = lifecycle.check_resizable(record)
 
-    def choose(fabric: Ledger) -> Move | NoFit:
+    def choose(fabric: Ledger) -> MoveDecision | NoFit:
         answer = wanted.chosen(fabric, record, placed)
         if isinstance(answer, NoFit):
             return answer
@@ -276,13 +276,13 @@ def begin_slot_change(
     """
     placed = lifecycle.check_slots_changeable(record)
 
-    def choose(fabric: Ledger) -> Move | NoFit:
+    def choose(fabric: Ledger) -> MoveDecision | NoFit:
         answer = wanted.chosen(fabric, record, placed)
         if isinstance(answer, NoFit):
             return answer
         named = wanted.named(answer)
         reason = reasons.slot_change_reason(placed, answer, named, by.user_id)
-        return Move(answer, reason, settles=wanted.settles)
+        return MoveDecision(answer, reason, settles=wanted.settles)
 
     return changes.move(record, choose, by=by, limits=limits)
 
@@ -293,8 +293,8 @@ def begun(fabric: LedgerView, placed: Allocation, to: Allocation) -> Change:
     return Change.begun(placed, to, bridge(ledger, placed, to))
 
 
-def _move(change: Change, reason: str, topology: Topology) -> Move:
-    return Move(change.new, reason + reasons.bridge_remark(change, topology), change.bridge)
+def _move(change: Change, reason: str, topology: Topology) -> MoveDecision:
+    return MoveDecision(change.new, reason + reasons.bridge_remark(change, topology), change.bridge)
 
 
 def _current(
@@ -387,7 +387,7 @@ def begin_announced_move(
     placed, to = lifecycle.check_changeable(record), lifecycle.check_announced(record)
     kind = to.kind
 
-    def choose(fabric: Ledger) -> Move | str:
+    def choose(fabric: Ledger) -> MoveDecision | str:
         inner = fabric.ledger(placed.parent)
         if inner.allocations.get(record.id) != placed:
             return "its placement has changed"
@@ -399,7 +399,7 @@ def begin_announced_move(
             return f"its new {kind.claims} are no longer free"
         if not kind.whole_hosts:
             reason = reasons.moved_reason(Change.begun(placed, to), record.consent.movable)
-            return Move(to, reason, settles=settles)
+            return MoveDecision(to, reason, settles=settles)
         change = begun(fabric, placed, to)
         if change.parted and record.consent.movable is Movable.LIVE and not record.move_forced:
             return "its servers may not stop, and no free links join old and new hosts"

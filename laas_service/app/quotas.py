@@ -9,7 +9,7 @@ from laas_service.app.lifecycle import LIVE
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.store import Store
-from laas_service.app.records import Caller, Limits, Usage
+from laas_service.app.records import Caller, Limits, ProjectUsage
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Forbidden, InvalidInput, LaasError
@@ -39,7 +39,7 @@ class Quotas:
         self.limits = limits
         self.unmoved = unmoved
 
-    def usage(self, caller: Caller, project_id: str | None = None) -> Usage:
+    def usage(self, caller: Caller, project_id: str | None = None) -> ProjectUsage:
         """What a project may have and has: the caller's own, or for an admin any.
 
         Raises:

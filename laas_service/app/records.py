@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from laas_service.app.lifecycle import Standing, State
+from laas_service.app.lifecycle import Situation, State
 from laas_service.domain.allocation import Allocation, NoFit, Sharing
 from laas_service.domain.constraints import Constraints
-from laas_service.domain.faults.memory import NOTHING_SEEN, Memory
+from laas_service.domain.faults.memory import NOTHING_SEEN, FaultMemory
 from laas_service.domain.faults.observation import NO_WORDS, Mode, OperatorStates
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
@@ -127,7 +127,7 @@ class Observation:
     """
 
     mode: Mode | None = None
-    memory: Memory = NOTHING_SEEN
+    memory: FaultMemory = NOTHING_SEEN
     news: tuple[News, ...] = ()
     read_at: datetime | None = None
     observer: str | None = None
@@ -213,7 +213,7 @@ def kind_of_loss(applied: Applied) -> Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveDecision:
     """The decision to change the placement of an allocation, and the reason that is told."""
 
     to: Allocation
@@ -406,7 +406,7 @@ MOVES_PERIOD = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ProjectUsage:
     """The quota of a project, and how many hosts, allocations and slots it has now.
 
     ``moves`` are those to other hosts that are announced, or began within ``MOVES_PERIOD``.
@@ -421,7 +421,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class QueueWait:
     """The answer to a request that is to be queued, with the refusal."""
 
     refusal: NoFit
@@ -461,7 +461,7 @@ class SizeEvent:
 class Enclosing:
     """What requests for a place inside an allocation need to know of it.
 
-    ``generation`` as in ``lifecycle.Standing``.
+    ``generation`` as in ``lifecycle.Situation``.
     """
 
     id: str
@@ -483,7 +483,7 @@ NEWEST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllocationRecord(Standing):
+class AllocationRecord(Situation):
     """One allocation as recorded.
 
     ``version`` grows with every change that a reader can see (it is the ETag). ``error`` is why

@@ -299,7 +299,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class FabricObservation:
     """What is observed of a fabric, and the mode that is valid: chosen, else configured.
 
     ``counters`` are the findings of each switch whose port counters were read, by GUID.

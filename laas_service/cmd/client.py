@@ -48,7 +48,7 @@ class Commands(CommandManager):
         return sorted(name for name in self.commands if name.split()[: len(words)] == [*words])
 
 
-class Laas(App):
+class LaasShell(App):
     """The application; its options may stand before and after the command."""
 
     command_manager: Commands
@@ -172,7 +172,7 @@ def adapter(args: argparse.Namespace) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return Laas().run(sys.argv[1:] if argv is None else list(argv))
+    return LaasShell().run(sys.argv[1:] if argv is None else list(argv))
 
 
 if __name__ == "__main__":

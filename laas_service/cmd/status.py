@@ -37,7 +37,7 @@ Finding = tuple[Code, str]
 def main(argv: list[str] | None = None) -> int:
     """Carry out ``upgrade check``."""
     conf = registered()
-    checks = Checks(conf)
+    checks = UpgradeChecks(conf)
     words = sys.argv[1:] if argv is None else argv
     if "--version" in words:  # the library's command line has no version
         print(VERSION)
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         return 255
 
 
-class Checks(upgradecheck.UpgradeCommands):
+class UpgradeChecks(upgradecheck.UpgradeCommands):
     """The checks, one table row each. A check that cannot run reports that, not success."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -310,10 +310,12 @@ def _filter_interface() -> Iterator[Finding]:
         yield Code.FAILURE, f"the scheduler filter cannot be loaded: {last}"
 
 
-def _row(look: Callable[[Checks], Iterator[Finding]], tables: bool) -> Callable[[Checks], Result]:
+def _row(
+    look: Callable[[UpgradeChecks], Iterator[Finding]], tables: bool
+) -> Callable[[UpgradeChecks], Result]:
     """A check as the library expects it: one result with all texts and the worst severity."""
 
-    def run(checks: Checks) -> Result:
+    def run(checks: UpgradeChecks) -> Result:
         try:
             if tables and not checks._current():
                 return Result(Code.WARNING, "not checked, because the schema is not current")
@@ -326,22 +328,22 @@ def _row(look: Callable[[Checks], Iterator[Finding]], tables: bool) -> Callable[
     return run
 
 
-Checks._upgrade_checks = (
-    ("Options", _row(Checks.option_values, tables=False)),
-    ("Options together", _row(Checks.option_combinations, tables=False)),
-    ("Policy file", Checks.policy),
-    ("Database schema", _row(Checks.schema, tables=False)),
-    ("Database durability", _row(Checks.durability, tables=False)),
-    ("Database characters", _row(Checks.characters, tables=False)),
-    ("Records", _row(Checks.records, tables=True)),
-    ("Fabrics", _row(Checks.fabrics, tables=True)),
-    ("Allocations", _row(Checks.allocations, tables=True)),
-    ("Projects", _row(Checks.projects, tables=True)),
-    ("Routes", _row(Checks.routes, tables=True)),
-    ("Confirmation", _row(Checks.confirmation, tables=False)),
-    ("Workers", _row(Checks.leases, tables=True)),
-    ("Nova", _row(Checks.nova, tables=True)),
-    ("Ironic", _row(Checks.ironic, tables=True)),
+UpgradeChecks._upgrade_checks = (
+    ("Options", _row(UpgradeChecks.option_values, tables=False)),
+    ("Options together", _row(UpgradeChecks.option_combinations, tables=False)),
+    ("Policy file", UpgradeChecks.policy),
+    ("Database schema", _row(UpgradeChecks.schema, tables=False)),
+    ("Database durability", _row(UpgradeChecks.durability, tables=False)),
+    ("Database characters", _row(UpgradeChecks.characters, tables=False)),
+    ("Records", _row(UpgradeChecks.records, tables=True)),
+    ("Fabrics", _row(UpgradeChecks.fabrics, tables=True)),
+    ("Allocations", _row(UpgradeChecks.allocations, tables=True)),
+    ("Projects", _row(UpgradeChecks.projects, tables=True)),
+    ("Routes", _row(UpgradeChecks.routes, tables=True)),
+    ("Confirmation", _row(UpgradeChecks.confirmation, tables=False)),
+    ("Workers", _row(UpgradeChecks.leases, tables=True)),
+    ("Nova", _row(UpgradeChecks.nova, tables=True)),
+    ("Ironic", _row(UpgradeChecks.ironic, tables=True)),
 )
 
 

@@ -11,7 +11,7 @@ from laas_service.domain.admission.queue import Waiting
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.nearest import Nearest
-from laas_service.domain.moves.plan_moves import MovePlan, plan_moves
+from laas_service.domain.moves.plan_moves import MovesToFit, plan_moves
 from laas_service.domain.moves.repack import repack
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.search.budget import WORK
@@ -42,7 +42,7 @@ class MoveSettings:
 
 
 @dataclass(slots=True)
-class Planner:
+class MovePlanner:
     """Plans moves with the settings of a run, and measures the time of each plan."""
 
     policy: Policy
@@ -55,7 +55,7 @@ class Planner:
     times: list[int] = field(default_factory=list)
     """Nanoseconds of each plan."""
 
-    def __call__(self, fabric: Ledger, waiting: Waiting) -> MovePlan | NoFit:
+    def __call__(self, fabric: Ledger, waiting: Waiting) -> MovesToFit | NoFit:
         gain = waiting.request.hosts * waiting.duration
         start = self.clock()
         plan = self._plan(fabric, waiting.request, lambda tenant: self.may_move(tenant, gain))
@@ -65,7 +65,7 @@ class Planner:
 
     def _plan(
         self, fabric: Ledger, request: Request, movable: Callable[[Allocation], bool]
-    ) -> MovePlan | NoFit:
+    ) -> MovesToFit | NoFit:
         settings = self.settings
         if settings.most is None:
             return repack(self.policy, fabric, request, movable)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from laas_service.domain.grouping import grouped
 from laas_service.simulator import plots
-from laas_service.simulator.sections import Cell, Section, Table
+from laas_service.simulator.sections import Cell, ResultTable, Section
 
 Result = Mapping[str, Any]
 
@@ -111,7 +111,7 @@ class Line(NamedTuple):
     """To the nearer end of the published range: 0 inside it; None without a published range."""
 
 
-def _lines_of(section: Section, table: Table, results: Sequence[Result]) -> Iterator[Line]:
+def _lines_of(section: Section, table: ResultTable, results: Sequence[Result]) -> Iterator[Line]:
     """The lines of a table that have results; values are means over the seeds."""
     for row, cell in table.rows.items():
         for policy in section.policies:
@@ -152,7 +152,7 @@ def _difference(ours: float, published: tuple[float, float] | None) -> float | N
 
 def _tables(
     results: Sequence[Result], sections: Iterable[Section]
-) -> Iterator[tuple[Section, Table, list[Line]]]:
+) -> Iterator[tuple[Section, ResultTable, list[Line]]]:
     for section in sections:
         for table in section.tables:
             lines = list(_lines_of(section, table, results))

@@ -28,7 +28,7 @@ from laas_service.simulator import workload
 from laas_service.simulator.checkpoints import Checkpoint, Results, file_digest
 from laas_service.simulator.engine import Simulation
 from laas_service.simulator.metrics import Metrics, TimedPolicy
-from laas_service.simulator.moves import MoveSettings, Planner
+from laas_service.simulator.moves import MovePlanner, MoveSettings
 from laas_service.simulator.workload import Exponential, Job, Jobs, Malformed, Workload
 
 MALFORMED_SHOWN = 20
@@ -209,7 +209,7 @@ def run(
         queue: Queue = make_queue(fabric, timed, scenario.discipline)
         planner = None
         if scenario.moves.most != 0:
-            planner = Planner(policy, scenario.moves, scenario.seed, clock)
+            planner = MovePlanner(policy, scenario.moves, scenario.seed, clock)
             cost = scenario.moves.cost
             queue = MovingQueue(fabric, timed, scenario.discipline, planner, cost)
         simulation = Simulation(queue, jobs, observer, scenario.moves.cost)
@@ -250,7 +250,7 @@ class _State:
     fabric: Ledger
     timed: TimedPolicy
     metrics: Metrics
-    planner: Planner | None
+    planner: MovePlanner | None
     wall: float = 0
     """Seconds."""
     cpu: float = 0

@@ -30,7 +30,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A table of results: a row for each workload, a column for each policy."""
 
     title: str
@@ -50,7 +50,7 @@ class Section:
     workloads: Mapping[str, Scenario]
     """Scenarios by name; their policy is empty, ``scenarios`` fills it in."""
     policies: tuple[str, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[ResultTable, ...]
 
     def scenarios(self) -> list[Scenario]:
         """The scenario of every run; the baseline runs once, as speed-ups do not apply to it."""

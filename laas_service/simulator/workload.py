@@ -204,7 +204,7 @@ def open_trace(path: str) -> Iterator[IO[str]]:
         raise InvalidInput("trace", path, f"cannot be read: {error}") from error
 
 
-class _Reader:
+class _TraceReader:
     """Collects the jobs of a trace in columns."""
 
     def __init__(self) -> None:
@@ -251,7 +251,7 @@ def read_swf(lines: Iterable[str], *, procs_per_node: int = 1, clean: bool = Fal
     """
     if procs_per_node < 1:
         raise InvalidInput("procs_per_node", procs_per_node, "give at least 1 processor")
-    reader = _Reader()
+    reader = _TraceReader()
     for number, line in enumerate(lines, 1):
         text = line.split(";", 1)[0].split()
         if not text:
@@ -284,7 +284,7 @@ def read_csv(lines: Iterable[str]) -> Workload:
     first line that is no job is a heading. The run time may be missing; ``with_random_run``
     then draws one.
     """
-    reader = _Reader()
+    reader = _TraceReader()
     for number, line in enumerate(lines, 1):
         text = line.replace(",", " ").split()
         if not text or text[0].startswith("#"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from laas_service.domain.admission.queue import Discipline, Order
 from laas_service.simulator.metrics import BANDS
 from laas_service.simulator.scenario import Scenario, Trace, full_tree
-from laas_service.simulator.sections import Cell, Measure, Range, Result, Section, Table
+from laas_service.simulator.sections import Cell, Measure, Range, Result, ResultTable, Section
 from laas_service.simulator.workload import RUNTIME, SPEEDUPS, Exponential
 
 
@@ -122,19 +122,19 @@ def figure_6(traces: Path) -> Section:
         workloads,
         ISOLATING,
         (
-            Table(
+            ResultTable(
                 "Utilization (Jigsaw, Figure 6)",
                 "percent of hosts",
                 _each(workloads, utilization),
                 published,
             ),
-            Table(
+            ResultTable(
                 "Instantaneous utilization on Thunder (Jigsaw, Table 2)",
                 "percent of samples",
                 {band: Cell("Thunder", share_in(band)) for band in reversed(BANDS)},
                 shares,
             ),
-            Table(
+            ResultTable(
                 "Scheduling time of a job (Jigsaw, Table 3)",
                 "milliseconds",
                 _each(workloads, milliseconds_per_job),
@@ -158,13 +158,13 @@ def figure_7(traces: Path) -> Section:
         workloads,
         ISOLATING,
         (
-            Table(
+            ResultTable(
                 "Turnaround of all jobs (after Jigsaw, Figure 7)",
                 "of baseline's",
                 _against_baseline(workloads, turnaround),
                 digits=2,
             ),
-            Table(
+            ResultTable(
                 "Turnaround of jobs over 100 hosts (after Jigsaw, Figure 7)",
                 "of baseline's",
                 _against_baseline(workloads, turnaround_large),
@@ -183,7 +183,7 @@ def figure_8(traces: Path) -> Section:
         workloads,
         ISOLATING,
         (
-            Table(
+            ResultTable(
                 "Makespan (Jigsaw, Figure 8)",
                 "of baseline's",
                 _against_baseline(workloads, makespan),
@@ -211,13 +211,13 @@ def figure_9(traces: Path) -> Section:
         workloads,
         ("baseline", "simple", "laas", "jigsaw"),
         (
-            Table(
+            ResultTable(
                 "Utilization, FIFO, 11,664 hosts (LaaS, Figure 9)",
                 "percent of hosts",
                 _each(workloads, utilization),
                 {(name, "laas"): (90, 90) for name in workloads},
             ),
-            Table(
+            ResultTable(
                 "Time of one call, 11,664 hosts (LaaS, Figure 10)",
                 "milliseconds",
                 _each(workloads, milliseconds_per_call),
@@ -238,7 +238,7 @@ def better(traces: Path) -> Section:
         workloads,
         ("baseline", "laas", "jigsaw"),
         (
-            Table(
+            ResultTable(
                 "Utilization with --order big-first --window 200 --packing ends",
                 "percent of hosts",
                 _each(workloads, utilization),
@@ -266,7 +266,7 @@ def hard(traces: Path) -> Section:
         "Hard",
         workloads,
         ISOLATING,
-        (Table("Three hard traces", "percent of hosts", _each(workloads, utilization)),),
+        (ResultTable("Three hard traces", "percent of hosts", _each(workloads, utilization)),),
     )
 
 

@@ -112,9 +112,9 @@ def peak() -> int:
 
 
 class Counted:
-    """``fetch.Source`` that counts bytes and requests."""
+    """``fetch.SetSource`` that counts bytes and requests."""
 
-    def __init__(self, source: fetch.Source) -> None:
+    def __init__(self, source: fetch.SetSource) -> None:
         self._source, self.size, self.requests = source, 0, 0
 
     def described(self) -> Mapping[str, Any]:
@@ -149,7 +149,7 @@ def measure(hosts: int, count: int, named: bool) -> None:
         rest = ServiceRest(adapter, "bench", FABRIC)
         sets = SetReader(root / FABRIC)
 
-        def told(what: str, act: Callable[[fetch.Source], Any]) -> None:
+        def told(what: str, act: Callable[[fetch.SetSource], Any]) -> None:
             here.send(False)
             begun, (api_begun, _) = (time.perf_counter(), time.process_time()), here.recv()
             source = Counted(rest)
@@ -161,7 +161,7 @@ def measure(hosts: int, count: int, named: bool) -> None:
             line += f"{source.size / 1e6:9.1f}{source.requests:9}{api_peak:9}{peak():11}"
             print(f"{line}{os.getloadavg()[0]:6.1f}", flush=True)
 
-        def fetched(source: fetch.Source) -> None:
+        def fetched(source: fetch.SetSource) -> None:
             wrong_lids = fetch.never_read if named else right
             fetch.fetch_set(source, root, FABRIC, 1, sets.known_tables(), wrong_lids=wrong_lids)
             current = sets.current()

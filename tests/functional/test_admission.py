@@ -17,7 +17,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import utc_now
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Limits, Wait
+from laas_service.app.records import AllocationRecord, Limits, QueueWait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.admission.queue import Discipline
@@ -181,7 +181,7 @@ def serve(url: str, start, answers) -> None:
 def test_workers_serving_one_queue_admit_everybody_once_and_in_order(database):
     store = SqlStore(connect(database))
     store.fabrics.add("f", TOPOLOGY, Inventory((), (), (), (), (), (), ()))
-    no_room = Wait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
+    no_room = QueueWait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
     ids = [f"w{number:02}" for number in range(12)]
     for number, id in enumerate(ids):
         new = AllocationRequest(

@@ -20,7 +20,7 @@ from oslo_config import cfg
 from laas_service.adapters import openstack_calls
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.nova import hosts, pool
-from laas_service.app.ports.compute import Handover, Observed, Occupant, ServerMoves
+from laas_service.app.ports.compute import Handover, ObservedAggregates, Occupant, ServerMoves
 from laas_service.conf import register_opts
 from laas_service.domain.errors import (
     Conflict,
@@ -447,7 +447,7 @@ def test_the_pool_is_divided(server, compute, monkeypatch):
     compute.pool(MANY[:4])
     compute.pool(MANY)
     assert parts(server.cloud) == {"laas-pool": 3, "laas-pool-01": 3, "laas-pool-02": 1}
-    assert compute.observed() == Observed({}, frozenset(MANY), {})
+    assert compute.observed() == ObservedAggregates({}, frozenset(MANY), {})
     compute.hand_over(A1)
     compute.take_back(A1)
     assert parts(server.cloud) == {"laas-pool": 3, "laas-pool-01": 3, "laas-pool-02": 1}
@@ -622,7 +622,7 @@ def test_one_question_shows_what_others_did(cloud, compute):
     compute.pool(ALL)
     compute.hand_over(A1)
     calls = len(cloud.calls)
-    assert compute.observed() == Observed({"a1": A1}, frozenset(ALL), {})
+    assert compute.observed() == ObservedAggregates({"a1": A1}, frozenset(ALL), {})
     assert [call for call, _ in cloud.calls[calls:]] == ["list"]
     theirs = cloud.create("theirs", None)["aggregate"]["id"]
     cloud.add_host(theirs, "n4")

@@ -44,7 +44,7 @@ from laas_service.domain.topology import Topology
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import parse, publish, render
-from opensm_writer.desired import Step, subnet_configuration
+from opensm_writer.desired import RoutingStep, subnet_configuration
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from opensm_writer.render import Settings
@@ -547,7 +547,7 @@ def assert_chains_sound(here: Site, tenants: Iterable[Allocation]) -> None:
 OPENSM_ONCE = ("opensm", "-o", "-f", "once.log", "-D", "0x43", "--dump_files_dir", ".")
 
 
-def stock(sim: Simulator, step: Step, directory: Path) -> dict[int, bytes]:
+def stock(sim: Simulator, step: RoutingStep, directory: Path) -> dict[int, bytes]:
     """The tables of a stock engine on the simulated fabric with the step's configuration."""
     shutil.copy(directory / "guid2lid", sim.directory)
     engine = f"{step.engine},no_fallback"

@@ -20,7 +20,14 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.snapshots import Draft, Snapshot
-from laas_service.app.records import AllocationRecord, HostState, Limits, LinkState, Move, Wait
+from laas_service.app.records import (
+    AllocationRecord,
+    HostState,
+    Limits,
+    LinkState,
+    MoveDecision,
+    QueueWait,
+)
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusal, Request
@@ -197,8 +204,8 @@ def test_those_behind_one_that_joins_the_queue_see_it_there(rivals, together):
     store = rivals[0]
     seen = []
 
-    def queued(ledger: Ledger) -> Wait:
-        return Wait(NoFit(Refusal.TOO_FEW_HOSTS, "none is free"))
+    def queued(ledger: Ledger) -> QueueWait:
+        return QueueWait(NoFit(Refusal.TOO_FEW_HOSTS, "none is free"))
 
     def behind(ledger: Ledger) -> Allocation | NoFit:
         waiting = store.allocations.page(fabric="f", states={State.QUEUED})
@@ -404,13 +411,13 @@ def begin(store: SqlStore, kind: str) -> Callable[[Callable[[Ledger], Allocation
         return lambda search: store.admissions.admit(new("a", 1), on_ledger(search))
     if kind == "queue":
         store.admissions.admit(
-            new("a", 1, wait=True), lambda _: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "full"))
+            new("a", 1, wait=True), lambda _: QueueWait(NoFit(Refusal.TOO_FEW_HOSTS, "full"))
         )
         return lambda search: store.admissions.admit_waiting("f", lambda ledger: [search(ledger)])
     store.admissions.admit(new("a", 1), lambda _: on_leaf("a", 15))
     record = store.allocations.transition(store.allocations.get("a"), State.ACTIVE, "handed over")
     return lambda search: store.placement_changes.move(
-        record, lambda ledger: Move(search(ledger), "elsewhere")
+        record, lambda ledger: MoveDecision(search(ledger), "elsewhere")
     )
 
 
@@ -488,7 +495,7 @@ def test_a_key_that_was_answered_meanwhile_is_answered_first(rivals, queued):
         first = new("first", idempotency_key="key", wait=queued)
         full = NoFit(Refusal.TOO_FEW_HOSTS, "full")
         other.admissions.admit(
-            first, lambda draft: Wait(full) if queued else placed("first", draft.ledger)
+            first, lambda draft: QueueWait(full) if queued else placed("first", draft.ledger)
         )
         return placed("again", ledger)
 
@@ -540,7 +547,7 @@ def test_requests_that_other_threads_queue_after_the_snapshot_are_not_overtaken(
     store, _ = rivals
     snapshot = read(store, new("a"))
     full = NoFit(Refusal.TOO_FEW_HOSTS, "full")
-    store.admissions.admit(new("first", wait=True), lambda _: Wait(full))
+    store.admissions.admit(new("first", wait=True), lambda _: QueueWait(full))
 
     def search(draft: Draft) -> Allocation | NoFit:
         if waiting := draft.queue.waiting:

@@ -16,8 +16,8 @@ from oslo_config import cfg
 from laas_service import conf as options
 from laas_service.adapters.fabric_import import ibnetdiscover
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.adapters.ufm.manager import Change, changes
-from laas_service.adapters.ufm.memory import Request
+from laas_service.adapters.ufm.manager import PartitionChange, changes
+from laas_service.adapters.ufm.memory import PartitionRequest
 from laas_service.adapters.ufm.rest import Member, UfmRest, UfmSettings
 from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
 from laas_service.domain.inventory import PortRef
@@ -336,7 +336,7 @@ def test_no_withdrawal_is_confirmed_that_a_job_could_undo(site, tmp_path, record
 @pytest.mark.parametrize("answer", [{}, []])
 def test_a_job_that_ufm_has_forgotten_has_ended(site, tmp_path, record, answer):
     memory = remembering("tiny")
-    left = Request("tiny", 0x100, True, frozenset({1}), 6)
+    left = PartitionRequest("tiny", 0x100, True, frozenset({1}), 6)
     memory.note_job(memory.begin(left), "99")
     site.ufm.unknown = answer
     port = manager(site, tmp_path, record, memory=memory)
@@ -437,9 +437,9 @@ def test_what_changes_between_two_sets_of_partitions():
     found = changes({1: frozenset({10, 11, 15}), 4: frozenset({14})}, present)
     nothing: frozenset[int] = frozenset()
     assert found == [
-        Change(1, frozenset({11, 12}), frozenset({11, 15})),
-        Change(2, nothing, nothing, empty=True),
-        Change(3, frozenset({13}), nothing),
+        PartitionChange(1, frozenset({11, 12}), frozenset({11, 15})),
+        PartitionChange(2, nothing, nothing, empty=True),
+        PartitionChange(3, frozenset({13}), nothing),
     ]
 
 

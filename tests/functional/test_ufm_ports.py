@@ -21,7 +21,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ufm.manager import UfmRules, UfmSubnetManager
 from laas_service.adapters.ufm.rest import UfmRest
 from laas_service.domain.errors import LeaseLost, Unavailable
-from laas_service.domain.faults.interpretation import SwitchState
+from laas_service.domain.faults.interpretation import UnreadSwitch
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.faults.observation import Rules
 from laas_service.domain.faults.reading import EndReading, PortState
@@ -245,7 +245,7 @@ def test_a_switch_that_ufm_lost_is_dead(site):
     site.ufm.fabric.silent.add(spine)
     site.rounds(5)
     assert {guid: entry.state for guid, entry in site.memory.switches.items()} == {
-        spine: SwitchState.DEAD
+        spine: UnreadSwitch.DEAD
     }
     cables = site.inventory.cable_of_link.items()
     assert site.failed == {link for link, cable in cables if cable.upper.guid == spine}

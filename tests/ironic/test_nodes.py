@@ -8,7 +8,7 @@ import pytest
 
 from laas_service.adapters import ironic as adapter
 from laas_service.adapters import openstack_calls
-from laas_service.adapters.ironic_nodes import FREE, Cloud, Nodes
+from laas_service.adapters.ironic_nodes import FREE, IronicCalls, Nodes
 from laas_service.app.ports.compute import Handover, ServerMoves
 from laas_service.domain.errors import (
     Conflict,
@@ -321,7 +321,7 @@ def test_nodes_are_listed_by_page_and_once_a_comparison(ironic, configured, red)
     ironic.enroll(*HOSTS)
     calls: list[str] = []
     made = configured.parts().compute
-    cloud = Cloud(made._cloud._ironic, calls.append, page=3)
+    cloud = IronicCalls(made._cloud._ironic, calls.append, page=3)
     compute = adapter.IronicCompute(cloud, Nodes(cloud), sentinel=NOBODY)
     assert [node.name for node in cloud.nodes()] == HOSTS
     calls.clear()
@@ -522,7 +522,7 @@ class TestCleaningSteps:
         """Every change is followed by a crash; nothing is run twice, and nothing is left out."""
         calls: list[tuple[str, str]] = []
         compute.fence(handover.allocation_id)
-        write = Cloud._write
+        write = IronicCalls._write
 
         def mortal(self, action, *more):
             answer = write(self, action, *more)
@@ -537,7 +537,7 @@ class TestCleaningSteps:
         def ended():
             try:
                 with monkeypatch.context() as patch:
-                    patch.setattr(Cloud, "_write", mortal)
+                    patch.setattr(IronicCalls, "_write", mortal)
                     with_nodes(compute, steps=self.STEPS).take_back(handover)
             except (HostsBusy, Killed):
                 return False

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.adapters.ironic_nodes import Cloud
+from laas_service.adapters.ironic_nodes import IronicCalls
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.requests import AllocationRequest
@@ -104,7 +104,7 @@ class Site:
 def _converge(file: Path, last: Path, dies_at: int) -> None:
     """Converge, and be killed after so many changes; write into ``last`` what the last one is."""
     count = 0
-    write = Cloud._write
+    write = IronicCalls._write
 
     def counted(*args):
         nonlocal count
@@ -117,7 +117,7 @@ def _converge(file: Path, last: Path, dies_at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
 
-    Cloud._write = counted  # type: ignore[method-assign]
+    IronicCalls._write = counted  # type: ignore[method-assign]
     converge(parts_of(file))
 
 

@@ -18,7 +18,7 @@ from nova import context
 from nova.conf import CONF
 from nova.scheduler import request_filter
 
-from laas_service.adapters.ironic_nodes import Cloud as IronicCloud
+from laas_service.adapters.ironic_nodes import IronicCalls as IronicCloud
 from laas_service.adapters.ironic_nodes import Nodes
 from laas_service.adapters.nova import NovaCompute
 from laas_service.adapters.nova.cloud import Cloud

@@ -13,7 +13,7 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.adapters.ironic_nodes import Cloud as IronicCloud
+from laas_service.adapters.ironic_nodes import IronicCalls as IronicCloud
 from laas_service.adapters.ironic_nodes import Nodes
 from laas_service.adapters.nova import NovaCompute
 from laas_service.adapters.nova.cloud import Cloud

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from laas_service.adapters.fabric_import.ibnetdiscover import Cabling, End, Kind, Node
+from laas_service.adapters.fabric_import.ibnetdiscover import DumpContent, DumpNode, End, Kind
 
 
 def text(guid: int) -> str:
@@ -18,7 +18,7 @@ def text(guid: int) -> str:
 class Fabric:
     """The nodes and cables that UFM has discovered; tests change what is down."""
 
-    cabling: Cabling
+    cabling: DumpContent
     down: set[tuple[int, int]] = field(default_factory=set)  # node GUID and port, of one end
     disabled: set[tuple[int, int]] = field(default_factory=set)  # the same, switched off
     silent: set[int] = field(default_factory=set)  # nodes that UFM does not see any more
@@ -107,7 +107,7 @@ class Fabric:
                         rows.append(row)
         return rows
 
-    def _port(self, node: Node, number):
+    def _port(self, node: DumpNode, number):
         """A port that the subnet manager isolates has a physical link and no peer [chosen]."""
         up, routed = self.is_up(node.guid, number), self.is_routed(node.guid, number)
         disabled = (node.guid, number) in self.disabled
@@ -145,7 +145,7 @@ class Fabric:
             }
         return row
 
-    def port_name(self, node: Node, number):
+    def port_name(self, node: DumpNode, number):
         """``<guid>_<number>`` [guide]: of an adapter's port with the port's own GUID."""
         guid = self.adapter_ports.get((node.guid, number), node.guid)
         return f"{text(guid)}_{number}"
@@ -208,15 +208,15 @@ class Fabric:
         }
 
 
-def _type(node: Node) -> str:
+def _type(node: DumpNode) -> str:
     return {"S": "switch", "H": "host", "R": "router"}[node.kind.value]
 
 
-def _system_name(node: Node) -> str:
+def _system_name(node: DumpNode) -> str:
     """A host's name is the first word of its description, a switch's is the whole [guide]."""
     return node.name if node.kind is Kind.SWITCH else node.name.partition(" ")[0]
 
 
-def _description(node: Node, number: int) -> str:
+def _description(node: DumpNode, number: int) -> str:
     """A switch's port has its number behind the description, an adapter's has not [guide]."""
     return f"{node.name}:{number}" if node.kind is Kind.SWITCH else node.name

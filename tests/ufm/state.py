@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from laas_service.adapters.fabric_import.ibnetdiscover import Cabling
+from laas_service.adapters.fabric_import.ibnetdiscover import DumpContent
 from tests.ufm.cabling import Fabric, text
 
 DEFAULT = "0x7fff"
@@ -76,7 +76,7 @@ class Ufm:
         default_membership="limited",
     ):
         self.lock = threading.RLock()
-        self.fabric = fabric or Fabric(Cabling("nothing", {}, ()))
+        self.fabric = fabric or Fabric(DumpContent("nothing", {}, ()))
         self.release = release
         self.asynchronous = asynchronous
         self.slowness = slowness

@@ -38,7 +38,7 @@ from laas_service.app.records import (
     Enclosing,
     FabricRecord,
     Limits,
-    Wait,
+    QueueWait,
 )
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.wording import reasons
@@ -98,7 +98,7 @@ class Admissions(QueueRooms):
     def admit(
         self,
         new: AllocationRequest,
-        propose: Callable[[Draft], Allocation | NoFit | Wait],
+        propose: Callable[[Draft], Allocation | NoFit | QueueWait],
         snapshot: Snapshot | None = None,
     ) -> AllocationRecord | NoFit:
         request = _NewRequest(
@@ -124,11 +124,11 @@ class Admissions(QueueRooms):
 
 
 @dataclass
-class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
+class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
     """The admission of a new request, or its place in the queue."""
 
     new: AllocationRequest
-    propose: Callable[[Draft], Allocation | NoFit | Wait]
+    propose: Callable[[Draft], Allocation | NoFit | QueueWait]
     ledgers: LedgerCache
     limits: Limits = NO_LIMITS
     queue: QueueState = field(init=False, default_factory=QueueState)
@@ -165,11 +165,11 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
             raise _mismatch(key)
         return read_record(session, row.allocation)
 
-    def search(self, draft: Ledger) -> Allocation | Wait | Settled[AllocationRecord | NoFit]:
+    def search(self, draft: Ledger) -> Allocation | QueueWait | Settled[AllocationRecord | NoFit]:
         answer = self.propose(Draft(draft, self.queue))
         return Settled(answer) if isinstance(answer, NoFit) else answer
 
-    def claim(self, draft: Ledger, answer: Allocation | Wait) -> None:
+    def claim(self, draft: Ledger, answer: Allocation | QueueWait) -> None:
         if isinstance(answer, Allocation):
             _claim_once(draft, answer)
 
@@ -177,7 +177,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         quotas.lock(session, self.new, self.limits)
 
     def write(
-        self, session: Session, answer: Allocation | Wait, draft: Ledger
+        self, session: Session, answer: Allocation | QueueWait, draft: Ledger
     ) -> Written[AllocationRecord | NoFit]:
         new = self.new
         quotas.check(session, new, self.limits)
@@ -185,7 +185,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
         parent = None if new.parent is None else read_enclosing(session, new.parent)
         if parent is not None:
             _must_contain(parent, new)
-        if isinstance(answer, Wait):
+        if isinstance(answer, QueueWait):
             # A new generation, so that concurrent searches see the request.
             generation = self.transactions.advance(session, new.fabric, {})
             columns = {"pkey": 0, "generation": generation}
@@ -255,7 +255,7 @@ class _NewRequest(Decision[Allocation | Wait, AllocationRecord | NoFit]):
 
 @dataclass
 class _NewRequests(
-    Decision[Sequence[Allocation | Wait], Mapping[int, AllocationRecord | NoFit]],
+    Decision[Sequence[Allocation | QueueWait], Mapping[int, AllocationRecord | NoFit]],
 ):
     """The admission of several new requests, in their order, or of the first ones.
 
@@ -294,9 +294,9 @@ class _NewRequests(
 
     def search(
         self, draft: Ledger
-    ) -> Sequence[Allocation | Wait] | Settled[Mapping[int, AllocationRecord | NoFit]]:
+    ) -> Sequence[Allocation | QueueWait] | Settled[Mapping[int, AllocationRecord | NoFit]]:
         begun = time.monotonic()
-        answers: dict[int, Allocation | Wait] = {}
+        answers: dict[int, Allocation | QueueWait] = {}
         for place in self.joined:
             member, started = self.members[place], time.monotonic()
             if started - begun > LONG:
@@ -307,7 +307,7 @@ class _NewRequests(
                 self.results[place] = answer.result
                 continue
             answers[place] = answer
-            if isinstance(answer, Wait):
+            if isinstance(answer, QueueWait):
                 break
             member.claim(draft, answer)
         self.joined = list(answers)
@@ -315,7 +315,7 @@ class _NewRequests(
             self.members[place].searched = time.monotonic()
         return list(answers.values()) or Settled(self.results)
 
-    def claim(self, draft: Ledger, answer: Sequence[Allocation | Wait]) -> None:
+    def claim(self, draft: Ledger, answer: Sequence[Allocation | QueueWait]) -> None:
         for place, one in zip(self.joined, answer, strict=True):
             self.members[place].claim(draft, one)
 
@@ -326,7 +326,7 @@ class _NewRequests(
             self.members[place].lock(session)
 
     def write(
-        self, session: Session, answer: Sequence[Allocation | Wait], draft: Ledger
+        self, session: Session, answer: Sequence[Allocation | QueueWait], draft: Ledger
     ) -> Written[Mapping[int, AllocationRecord | NoFit]]:
         members = [self.members[place] for place in self.joined]
         try:

@@ -28,7 +28,7 @@ from laas_service.app.records import (
     Words,
 )
 from laas_service.app.views import leaf as leaf_view
-from laas_service.domain.faults.interpretation import SwitchState as ObservedState
+from laas_service.domain.faults.interpretation import UnreadSwitch as ObservedState
 from laas_service.domain.topology import Link
 from laas_service.messages import Initiator
 

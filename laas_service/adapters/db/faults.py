@@ -28,12 +28,12 @@ from laas_service.app.records import (
 from laas_service.domain.errors import NotFound
 from laas_service.domain.faults.memory import (
     NOTHING_SEEN,
-    Memory,
+    FaultMemory,
     acknowledge,
     memory_document,
     memory_from,
 )
-from laas_service.domain.faults.observation import Judgement, Mode, OperatorStates
+from laas_service.domain.faults.observation import Mode, OperatorStates, ReadingOutcome
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.topology import Link
 from laas_service.messages import Initiator
@@ -99,10 +99,10 @@ class Faults:
         self,
         fabric_id: str,
         reading: FabricReading,
-        judge: Callable[[Observation], Judgement],
+        judge: Callable[[Observation], ReadingOutcome],
         seconds: float,
         known: Observation | None = None,
-    ) -> Judgement:
+    ) -> ReadingOutcome:
         before = known or self.observation(fabric_id)
         judgement = judge(before)
         if not _to_write(before, judgement, seconds):
@@ -135,7 +135,7 @@ class Faults:
             return judgement
 
     def _record_observed(
-        self, session: Session, fabric: FabricRecord, memory: Memory
+        self, session: Session, fabric: FabricRecord, memory: FaultMemory
     ) -> tuple[list[int], list[Link]]:
         """Record the hosts and links that the memory holds as failed or withheld, and no others.
 
@@ -182,7 +182,7 @@ class Faults:
             }
 
 
-def _to_write(before: Observation, judgement: Judgement, seconds: float) -> bool:
+def _to_write(before: Observation, judgement: ReadingOutcome, seconds: float) -> bool:
     """Whether a judgement says something new, or the recorded time of a reading is old."""
     old, new = before.memory, judgement.memory
     if judgement.news or judgement.raised or judgement.cleared or judgement.changes:
@@ -192,7 +192,7 @@ def _to_write(before: Observation, judgement: Judgement, seconds: float) -> bool
     return new.at is not None and (old.at is None or new.at - old.at >= seconds)
 
 
-def _without_time(memory: Memory) -> Mapping[str, Any]:
+def _without_time(memory: FaultMemory) -> Mapping[str, Any]:
     document = memory_document(memory)
     del document["at"]
     return document
@@ -247,7 +247,7 @@ def _close(session: Session, fabric: FabricRecord, links: Collection[Link]) -> b
     return bool(changed)
 
 
-def _said_of_links(memory: Memory, now: datetime) -> dict[Link, _Word]:
+def _said_of_links(memory: FaultMemory, now: datetime) -> dict[Link, _Word]:
     """What observation records of links."""
     said = dict.fromkeys(memory.withheld, _Word(LinkState.DRAINED.value, now, WITHHELD))
     for link in memory.marked:
@@ -256,7 +256,7 @@ def _said_of_links(memory: Memory, now: datetime) -> dict[Link, _Word]:
     return said
 
 
-def _said_of_hosts(memory: Memory) -> dict[int, _Word]:
+def _said_of_hosts(memory: FaultMemory) -> dict[int, _Word]:
     """What observation records of hosts, by number."""
     failed, drained = HostState.FAILED.value, HostState.DRAINED.value
     return {

@@ -33,7 +33,7 @@ from laas_service.app.lifecycle import (
     check_changing,
     check_turning_back,
 )
-from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, Move
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, MoveDecision
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent, Movable
@@ -57,7 +57,7 @@ class PlacementChanges:
     def move(
         self,
         record: AllocationRecord,
-        choose: Callable[[Ledger], Move | T],
+        choose: Callable[[Ledger], MoveDecision | T],
         *,
         by: Initiator | None = None,
         limits: Limits = NO_LIMITS,
@@ -236,12 +236,12 @@ def _reached(placed: Allocation) -> Allocation:
 
 
 @dataclass
-class _Beginning(Decision[Move, AllocationRecord | T]):
+class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
     """The beginning of a change of placement: both placements are claimed."""
 
     step = "move"
     record: AllocationRecord
-    choose: Callable[[Ledger], Move | T]
+    choose: Callable[[Ledger], MoveDecision | T]
     by: Initiator | None
     limits: Limits = NO_LIMITS
     ledgers: LedgerCache = field(init=False)
@@ -268,11 +268,11 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         new, old = (placed.kind.uses(0, inside=True) for placed in (self._change.new, self._old))
         return new.slots - old.slots
 
-    def search(self, draft: Ledger) -> Move | Settled[AllocationRecord | T]:
+    def search(self, draft: Ledger) -> MoveDecision | Settled[AllocationRecord | T]:
         answer = self.choose(draft.copy())
-        return answer if isinstance(answer, Move) else Settled(answer)
+        return answer if isinstance(answer, MoveDecision) else Settled(answer)
 
-    def claim(self, draft: Ledger, answer: Move) -> None:
+    def claim(self, draft: Ledger, answer: MoveDecision) -> None:
         """Hold both placements. The change is remembered for ``write``."""
         id = self.record.id
         placed = draft.holder(id).allocations[id]
@@ -283,7 +283,9 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         self._old = placed
         draft.change(self._change.held if self._moving else self._change.new)
 
-    def write(self, session: Session, answer: Move, draft: Ledger) -> Written[AllocationRecord | T]:
+    def write(
+        self, session: Session, answer: MoveDecision, draft: Ledger
+    ) -> Written[AllocationRecord | T]:
         record, change = self.record, self._change
         if not change.new.kind.whole_hosts:
             return self._write_slots(session, answer, draft)
@@ -314,7 +316,7 @@ class _Beginning(Decision[Move, AllocationRecord | T]):
         return Written(changed, CachedLedger(draft, changed.generation))
 
     def _write_slots(
-        self, session: Session, answer: Move, draft: Ledger
+        self, session: Session, answer: MoveDecision, draft: Ledger
     ) -> Written[AllocationRecord | T]:
         """Hold both places while virtual machines move, else the new one at once."""
         record, change, moving = self.record, self._change, self._moving

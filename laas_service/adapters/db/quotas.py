@@ -13,7 +13,7 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import translated, write_transaction
 from laas_service.adapters.db.transactions import utc_now
 from laas_service.app.lifecycle import OVER, gets_other_hosts
-from laas_service.app.records import MOVES_PERIOD, AllocationRecord, Limits, Usage
+from laas_service.app.records import MOVES_PERIOD, AllocationRecord, Limits, ProjectUsage
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import ConcurrentUpdate, NotFound, QuotaExceeded
@@ -209,13 +209,13 @@ class SqlQuotas:
         self._engine = engine
         self._now = now
 
-    def usage(self, project_id: str, default: Limits) -> Usage:
+    def usage(self, project_id: str, default: Limits) -> ProjectUsage:
         """See ``app.ports.quotas.Quotas.usage``."""
         with translated(), Session(self._engine) as session:
             allocations, hosts, slots = _used(session, project_id)
             moves = _moves(session, project_id, self._now())
             own = limits(session, project_id, default)
-            return Usage(project_id, own, hosts, allocations, moves, slots)
+            return ProjectUsage(project_id, own, hosts, allocations, moves, slots)
 
     def moves_left(self, project_ids: Collection[str], default: Limits) -> dict[str, int]:
         """See ``app.ports.quotas.Quotas.moves_left``."""

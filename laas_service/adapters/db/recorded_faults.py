@@ -15,17 +15,17 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import component_words, models
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import faults_document, faults_from
-from laas_service.app.lifecycle import Faults, State
+from laas_service.app.lifecycle import AllocationFaults, State
 from laas_service.app.records import FabricRecord, HostState, LinkState
 from laas_service.domain.topology import Link, link_name
 from laas_service.domain.wording import listed
 from laas_service.messages import Initiator
 
-Outdated = dict[str, tuple[Faults, Faults]]
+Outdated = dict[str, tuple[AllocationFaults, AllocationFaults]]
 """By allocation: the recorded faults and the present ones."""
 
 
-def present(session: Session, fabric: FabricRecord) -> dict[str, Faults]:
+def present(session: Session, fabric: FabricRecord) -> dict[str, AllocationFaults]:
     """By allocation: the hosts and links that it has claimed and that have failed, and its
     links under maintenance."""
     host_claim, link_claim = models.HostClaim, models.LinkClaim
@@ -61,7 +61,7 @@ def present(session: Session, fabric: FabricRecord) -> dict[str, Faults]:
         if link_at(number) in maintained:
             drained[id].append(link_at(number))
     return {
-        id: Faults(tuple(links[id]), tuple(hosts[id]), tuple(drained[id]))
+        id: AllocationFaults(tuple(links[id]), tuple(hosts[id]), tuple(drained[id]))
         for id in {*hosts, *links, *drained}
     }
 
@@ -74,11 +74,13 @@ def outdated(session: Session, fabric: FabricRecord) -> Outdated:
             table.fabric == fabric.id, or_(table.faults.is_not(None), table.id.in_(faults))
         )
     )
-    recorded = {row.id: faults_from(row.faults) if row.faults else Faults() for row in rows}
+    recorded = {
+        row.id: faults_from(row.faults) if row.faults else AllocationFaults() for row in rows
+    }
     return {
-        id: (before, faults.get(id, Faults()))
+        id: (before, faults.get(id, AllocationFaults()))
         for id, before in recorded.items()
-        if before != faults.get(id, Faults())
+        if before != faults.get(id, AllocationFaults())
     }
 
 
@@ -96,7 +98,7 @@ def update_records(
     table, changed, now = models.Allocation, outdated(session, fabric), transactions.now()
     for id, (before, after) in changed.items():
         values: dict[str, Any] = {"faults": faults_document(after)}
-        if after == Faults():
+        if after == AllocationFaults():
             values = {"faults": None, "error": None}
         session.execute(
             update(table)
@@ -108,7 +110,7 @@ def update_records(
     return list(changed)
 
 
-def _reason(before: Faults, after: Faults) -> str:
+def _reason(before: AllocationFaults, after: AllocationFaults) -> str:
     """The difference, in a sentence."""
     old, new = _names(before), _names(after)
     failed = [name for name in new if name not in old]
@@ -125,7 +127,7 @@ def _reason(before: Faults, after: Faults) -> str:
     return "; ".join(f"{verb}: {listed(names)}" for names, verb in parts if names)
 
 
-def _names(faults: Faults) -> list[str]:
+def _names(faults: AllocationFaults) -> list[str]:
     return _link_names(faults.links) + [f"host {host}" for host in faults.hosts]
 
 

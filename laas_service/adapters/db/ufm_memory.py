@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import models
 from laas_service.adapters.db.clock import database_clock
 from laas_service.adapters.db.engine import translated, write_transaction
-from laas_service.adapters.ufm.memory import Membership, Request, UnderWay
+from laas_service.adapters.ufm.memory import Membership, PartitionRequest, UnderWay
 from laas_service.domain.errors import Conflict
 from laas_service.domain.inventory import PortRef
 
@@ -31,7 +31,7 @@ class SqlUfmMemory:
     ) -> None:
         self._engine, self._clock = engine, clock
 
-    def begin(self, request: Request) -> int:
+    def begin(self, request: PartitionRequest) -> int:
         fabric, pkey, generation = request.fabric, request.pkey, request.generation
         guids = sorted(map(_text, request.guids))
         of_these = _WITHDRAWN.fabric == fabric, _WITHDRAWN.pkey == pkey, _WITHDRAWN.guid.in_(guids)
@@ -80,7 +80,7 @@ class SqlUfmMemory:
             return [
                 UnderWay(
                     row.id,
-                    Request(
+                    PartitionRequest(
                         fabric,
                         row.pkey,
                         row.adds,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from laas_service.adapters.fabric_import.refusal import Refusal
+from laas_service.adapters.fabric_import.refusal import ImportRefusal
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.wording import listed, printable
 
@@ -82,13 +82,13 @@ def decoded(data: bytes, source: str) -> str:
     data = _decompressed(data, source)
     encoding = _encoding(data)
     if data[257:262] == b"ustar":
-        raise _refused(source, Refusal.COMPRESSED, "is a tar archive; unpack it (tar -xf)")
+        raise _refused(source, ImportRefusal.COMPRESSED, "is a tar archive; unpack it (tar -xf)")
     if not data.strip(b" \t\r\n\f\v\0"):
-        raise _refused(source, Refusal.EMPTY, f"is empty; {_GIVE}")
+        raise _refused(source, ImportRefusal.EMPTY, f"is empty; {_GIVE}")
     kind = next((kind for magic, kind in _BINARY.items() if data.startswith(magic)), None)
     if kind or (encoding == "utf-8-sig" and b"\0" in data):
         what = f"is {kind}" if kind else "is a binary file"
-        raise _refused(source, Refusal.NOT_A_DUMP, f"{what} and no text; {_GIVE}")
+        raise _refused(source, ImportRefusal.NOT_A_DUMP, f"{what} and no text; {_GIVE}")
     return data.decode(encoding, errors="replace")
 
 
@@ -104,10 +104,10 @@ def _too_large(source: str, size: str) -> InvalidFile:
         f"has {size}; a fabric file has at most {MOST:,} (the dump of 11,664 hosts has 6.5 "
         f"million); {_GIVE} alone"
     )
-    return _refused(source, Refusal.TOO_LARGE, why)
+    return _refused(source, ImportRefusal.TOO_LARGE, why)
 
 
-def _refused(source: str, refusal: Refusal, why: str) -> InvalidFile:
+def _refused(source: str, refusal: ImportRefusal, why: str) -> InvalidFile:
     return InvalidFile(source, 0, why, refusal)
 
 
@@ -116,7 +116,7 @@ def _decompressed(data: bytes, source: str) -> bytes:
     for magic, (what, unpack) in _PACKED.items():
         if data.startswith(magic):
             why = f"is {what}, which is not read; unpack it ({unpack}), or pack it with gzip"
-            raise _refused(source, Refusal.COMPRESSED, why)
+            raise _refused(source, ImportRefusal.COMPRESSED, why)
     if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _from_zip(data, source)
     for magic, (name, opener) in _OPENERS.items():
@@ -137,7 +137,7 @@ def _from_zip(data: bytes, source: str) -> bytes:
                 names = listed([printable(entry.filename) for entry in files[:3]]) or "none"
                 more = ", ..." if len(files) > 3 else ""
                 why = f"is a zip archive of {len(files)} files ({names}{more}); give one of them"
-                raise _refused(source, Refusal.COMPRESSED, why)
+                raise _refused(source, ImportRefusal.COMPRESSED, why)
             with archive.open(files[0]) as stream:
                 return _flat(_bounded(stream, source, " unpacked"), source, "zip")
     except (*_DAMAGE, NotImplementedError) as error:
@@ -149,14 +149,14 @@ def _flat(data: bytes, source: str, name: str) -> bytes:
     magics = (*_OPENERS, *_PACKED, b"PK\x03\x04")
     if data.startswith(magics):
         why = f"is a {name} file with a compressed file inside; unpack it once"
-        raise _refused(source, Refusal.COMPRESSED, why)
+        raise _refused(source, ImportRefusal.COMPRESSED, why)
     return data
 
 
 def _damaged(source: str, name: str, error: Exception) -> InvalidFile:
     reason = str(error).rstrip(".").lower() or type(error).__name__
     why = f"is a {name} file that cannot be unpacked ({reason}); copy or pack it again"
-    return _refused(source, Refusal.COMPRESSED, why)
+    return _refused(source, ImportRefusal.COMPRESSED, why)
 
 
 def _encoding(data: bytes) -> str:

@@ -28,7 +28,7 @@ from laas_service.adapters.fabric_import.recovery import (
 )
 from laas_service.adapters.fabric_import.recovery.patterns import refuse_unmatched
 from laas_service.adapters.fabric_import.recovery.report import KeptOut, Reason
-from laas_service.adapters.fabric_import.refusal import Refusal, RefusedCabling
+from laas_service.adapters.fabric_import.refusal import ImportRefusal, RefusedCabling
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, Inventory
@@ -56,7 +56,7 @@ NO_FAT_TREE_MEANS = (
 
 
 def refused_document(
-    refusal: Refusal, detail: str, recognised: Mapping[str, Any] | None = None
+    refusal: ImportRefusal, detail: str, recognised: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """What programs read if a fabric is not imported; the keys of ``FabricFile.document``.
 
@@ -295,7 +295,7 @@ def _fat_tree_or_accepted(
             "the cabling is no fat-tree of two or three levels: "
             + ". ".join([*map(str, found), *fixes])
             + "; --accept no-fat-tree takes the cabling as it is",
-            Refusal.NO_FAT_TREE,
+            ImportRefusal.NO_FAT_TREE,
             fabric.document(),
         )
     return replace(fabric, accepted=tuple(map(str, found)))
@@ -331,7 +331,7 @@ def _from_json(text: str, source: str, *, accept_no_fat_tree: bool) -> FabricFil
         return _described(generator.description_from(document))
     if "topology" not in document and "m" not in document:
         why = 'JSON of another kind: a snapshot has a "topology", a description an "xgft"'
-        raise InvalidFile(source, 1, why, Refusal.NOT_A_DUMP)
+        raise InvalidFile(source, 1, why, ImportRefusal.NOT_A_DUMP)
     state = snapshot.topology_from_snapshot(document)
     of_sane_size(state.topology.tree)
     stored = document.get("inventory")

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from laas_service.adapters.fabric_import.refusal import Refusal
+from laas_service.adapters.fabric_import.refusal import ImportRefusal
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.wording import printable
 
@@ -52,7 +52,7 @@ _FAILED = re.compile(r"(?:ibnetdiscover: )?(?:iberror|ibwarn|ibpanic)\b.*")
 
 
 def refuse_foreign(text: str, source: str) -> None:
-    """Raise if a text is no dump, and say what it is; ``code`` is a ``Refusal``.
+    """Raise if a text is no dump, and say what it is; ``code`` is a ``ImportRefusal``.
 
     Raises:
         InvalidFile: no line describes a node as ``ibnetdiscover`` does.
@@ -62,13 +62,13 @@ def refuse_foreign(text: str, source: str) -> None:
     lines = list(_first_lines(text))
     if not lines:
         why = "has no line but empty ones and comments; give the output of ibnetdiscover"
-        raise InvalidFile(source, 0, why, Refusal.EMPTY)
+        raise InvalidFile(source, 0, why, ImportRefusal.EMPTY)
     for number, line in lines:
         for start, tool in _COMPILED:
             if start.match(line):
                 why = f"this is what {tool} prints, not ibnetdiscover without options; {_RUN}"
-                raise InvalidFile(source, number, why, Refusal.ANOTHER_TOOL)
-    raise InvalidFile(source, *_other(text, lines), Refusal.NOT_A_DUMP)
+                raise InvalidFile(source, number, why, ImportRefusal.ANOTHER_TOOL)
+    raise InvalidFile(source, *_other(text, lines), ImportRefusal.NOT_A_DUMP)
 
 
 def _first_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -42,7 +42,7 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DumpNode:
     """A switch, adapter or router, and the line that describes it."""
 
     guid: int
@@ -72,13 +72,13 @@ class Wire(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cabling:
+class DumpContent:
     """The content of a dump."""
 
     source: str
     """Name of the file, for errors and reports."""
 
-    nodes: dict[int, Node]
+    nodes: dict[int, DumpNode]
     """Switches, adapters and routers by GUID."""
 
     wires: tuple[Wire, ...]
@@ -123,7 +123,7 @@ _KINDS = {"Switch": "S", "Ca": "H", "Hca": "H", "Rt": "R"}
 _KIND_OF = {kind.value: kind for kind in Kind}
 
 
-class _Line(NamedTuple):
+class _PortLine(NamedTuple):
     """One port line: a node's own port, and the port at the far end of its cable."""
 
     line: int
@@ -134,17 +134,17 @@ class _Line(NamedTuple):
 
 
 @dataclass
-class _Reader:
+class _DumpParser:
     """Parser of a dump, line by line; ``current`` is the node whose ports follow."""
 
     source: str
-    nodes: dict[int, Node] = field(default_factory=dict)
-    ports: dict[tuple[int, int], _Line] = field(default_factory=dict)
+    nodes: dict[int, DumpNode] = field(default_factory=dict)
+    ports: dict[tuple[int, int], _PortLine] = field(default_factory=dict)
     skipped: list[tuple[int, str]] = field(default_factory=list)
     lmc: dict[int, int] = field(default_factory=dict)
     above: dict[int, int] = field(default_factory=dict)
     """The highest port of switches with ports above the number that their lines give."""
-    current: Node | None = None
+    current: DumpNode | None = None
     system_image: int = 0
 
     def refuse(self, line: int, reason: str) -> InvalidFile:
@@ -179,7 +179,7 @@ class _Reader:
         if not 1 <= ports <= MAX_PORTS:
             raise self.refuse(number, f"{ports} ports; a node has 1 to {MAX_PORTS}")
         name = printable((match["name"] or "").strip())
-        self.current = Node(guid, Kind(id[1]), name, ports, number, self.system_image)
+        self.current = DumpNode(guid, Kind(id[1]), name, ports, number, self.system_image)
         self.nodes[guid], self.system_image = self.current, 0
         if lmc := _SWITCH_LMC.match(text, match.end()):
             self.lmc[guid] = int(lmc[1])
@@ -207,7 +207,7 @@ class _Reader:
                 self.lmc[node.guid] = max(int(lmc[1]), self.lmc.get(node.guid, 0))
         if kind is not Kind.SWITCH:
             far_guid = self.guid(number, far_own)
-        self.ports[place] = _Line(
+        self.ports[place] = _PortLine(
             number,
             End(node.guid, port, near_guid),
             End(int(far_id, 16), int(far), far_guid),
@@ -235,7 +235,7 @@ class _Reader:
                 a = self.end(here, there)
                 yield Wire(a, self.end(there, here), here.speed or there.speed)
 
-    def compare(self, here: _Line, there: _Line | None) -> None:
+    def compare(self, here: _PortLine, there: _PortLine | None) -> None:
         far = self.nodes.get(here.far.guid)
         if there is not None and far is not None:
             agree = there.far.guid == here.near.guid and there.far.port == here.near.port
@@ -258,7 +258,7 @@ class _Reader:
             f"leads to another port (line {there.line})",
         )
 
-    def end(self, near: _Line, far: _Line) -> End:
+    def end(self, near: _PortLine, far: _PortLine) -> End:
         """The near end, with its port GUID from either description."""
         near_guid, far_guid = near.near.port_guid, far.far.port_guid
         if self.nodes[near.near.guid].kind is Kind.SWITCH:
@@ -272,13 +272,13 @@ class _Reader:
         return near.near._replace(port_guid=near_guid or far_guid)
 
 
-def parse(text: str, source: str = "fabric") -> Cabling:
+def parse(text: str, source: str = "fabric") -> DumpContent:
     """The cabling that a dump describes.
 
     Raises:
         InvalidFile: this is no dump, or it is truncated; names the line and the reason.
     """
-    reader = _Reader(source)
+    reader = _DumpParser(source)
     for number, line in enumerate(io.StringIO(text.removeprefix("\ufeff"), newline="\n"), 1):
         reader.read(number, line.strip())
     if not reader.nodes:
@@ -290,11 +290,11 @@ def parse(text: str, source: str = "fabric") -> Cabling:
             if end.port_guid and end_of.setdefault(end.port_guid, end) != end:
                 line_number = reader.ports[end.guid, end.port].line
                 raise reader.refuse(line_number, f"port GUID {end.port_guid:x} occurs twice")
-    cabling = Cabling(source, reader.nodes, wires, reader.lmc, tuple(reader.skipped))
+    cabling = DumpContent(source, reader.nodes, wires, reader.lmc, tuple(reader.skipped))
     return _with_split_ports(cabling, reader.above) if reader.above else cabling
 
 
-def _with_split_ports(cabling: Cabling, highest: Mapping[int, int]) -> Cabling:
+def _with_split_ports(cabling: DumpContent, highest: Mapping[int, int]) -> DumpContent:
     """Count the ports that cables show, and set cables apart that are at impossible ones.
 
     ``highest`` are the highest ports of switches. A split makes two of each port, and a switch has

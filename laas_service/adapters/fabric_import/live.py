@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from laas_service.adapters.fabric_import.decoding import read_stream
-from laas_service.adapters.fabric_import.refusal import Refusal
+from laas_service.adapters.fabric_import.refusal import ImportRefusal
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.wording import printable
 
@@ -77,4 +77,4 @@ def _why(status: int, told: Sequence[str]) -> str:
 
 
 def _refused(why: str) -> InvalidFile:
-    return InvalidFile(TOOL, 0, why, Refusal.UNREADABLE)
+    return InvalidFile(TOOL, 0, why, ImportRefusal.UNREADABLE)

@@ -9,7 +9,7 @@ from typing import Any
 from laas_service.domain.errors import InvalidFile, InvalidInput, LaasError, ManagedElsewhere
 
 
-class Refusal(StrEnum):
+class ImportRefusal(StrEnum):
     """Why a fabric is not imported."""
 
     NOT_A_DUMP = "not_a_dump"
@@ -39,23 +39,23 @@ class Refusal(StrEnum):
 class PatternMatchesNothing(InvalidInput):
     """A pattern of host names matches none of a fabric."""
 
-    code = Refusal.PATTERN_MATCHES_NOTHING.value
+    code = ImportRefusal.PATTERN_MATCHES_NOTHING.value
 
 
 class RefusedCabling(InvalidFile):
     """A cabling is refused. ``recognised`` has the known keys of ``FabricFile.document``."""
 
     def __init__(
-        self, source: str, why: str, refusal: Refusal, recognised: Mapping[str, Any]
+        self, source: str, why: str, refusal: ImportRefusal, recognised: Mapping[str, Any]
     ) -> None:
         self.recognised = recognised
         super().__init__(source, 1, why, refusal)
 
 
-def refusal_of(error: LaasError) -> Refusal | None:
+def refusal_of(error: LaasError) -> ImportRefusal | None:
     """Which refusal an error of an import is; None if it says nothing about the fabric."""
     try:
-        return Refusal(error.code)
+        return ImportRefusal(error.code)
     except ValueError:
         pass
-    return Refusal.UNREADABLE if isinstance(error, (InvalidFile, InvalidInput)) else None
+    return ImportRefusal.UNREADABLE if isinstance(error, (InvalidFile, InvalidInput)) else None

@@ -15,9 +15,9 @@ from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.reimport import (
-    Change,
     Effect,
     Layout,
+    ReimportChange,
     aligned,
     changes,
     effects,
@@ -40,7 +40,7 @@ class Review:
     after: Layout
     """The fabric that the re-import would record."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ReimportChange, ...]
     """Differences between ``before`` and ``after``."""
 
     effects: tuple[Effect, ...]

@@ -41,19 +41,19 @@ from laas_service.adapters.nova.handover import HandingOver
 from laas_service.adapters.nova.hosts import Hosts
 from laas_service.adapters.nova.keys import OwnKeys
 from laas_service.adapters.nova.members import Members
-from laas_service.adapters.nova.moves import Moves
+from laas_service.adapters.nova.moves import NextMoves
 from laas_service.adapters.nova.nodes import NodeCare, NodeFitness
-from laas_service.adapters.nova.observation import Observation
+from laas_service.adapters.nova.observation import AggregateReader
 from laas_service.adapters.nova.occupancy import Occupancy
-from laas_service.adapters.nova.pool import Pool
-from laas_service.adapters.nova.slots import SlotHolders, Slots
-from laas_service.adapters.nova.strangers import Strangers
+from laas_service.adapters.nova.pool import PoolAggregates
+from laas_service.adapters.nova.slots import SlotCounts, SlotHolders
+from laas_service.adapters.nova.strangers import StrangerSearch
 from laas_service.adapters.nova.take_back import TakingBack, TakingBackSlots
 from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
     MoveProgress,
-    Observed,
+    ObservedAggregates,
     Occupant,
     ServerLoad,
     ServerMoves,
@@ -108,14 +108,14 @@ class NovaCompute:
             cloud.placement, cloud.servers, hosts, aggregates, fitness
         )
         self._holders = holders = SlotHolders(cloud.slots, cloud.placement, hosts)
-        self._observation = Observation(keys, aggregates, holders)
-        strangers = Strangers(keys, aggregates, occupancy, holders)
+        self._observation = AggregateReader(keys, aggregates, holders)
+        strangers = StrangerSearch(keys, aggregates, occupancy, holders)
         self.checks = Checks(keys, cloud.aggregates, cloud.servers, cloud.placement, hosts)
         # what changes
         members = Members(cloud.aggregates, cloud.placement, aggregates, hosts, keys)
         care = NodeCare(nodes, fitness, aggregates, clear_lessees=clear_lessees)
-        slots = Slots(cloud.slots, hosts)
-        self._pool = Pool(keys, aggregates, hosts, members, occupancy, strangers, care)
+        slots = SlotCounts(cloud.slots, hosts)
+        self._pool = PoolAggregates(keys, aggregates, hosts, members, occupancy, strangers, care)
         self._handing_over = HandingOver(
             keys, aggregates, hosts, members, self._pool, strangers, slots, care
         )
@@ -130,7 +130,7 @@ class NovaCompute:
             cloud.servers.delete_server if delete_servers else None,
         )
         self._closed_hosts = ClosedHosts(keys, members)
-        self._moves = Moves(cloud.servers, hosts, holders, slots, shared_disks=shared_disks)
+        self._moves = NextMoves(cloud.servers, hosts, holders, slots, shared_disks=shared_disks)
 
     # -- what reads ---------------------------------------------------------------
 
@@ -161,11 +161,11 @@ class NovaCompute:
         return self._occupancy.dated(self._holders.of(handover))
 
     def handed_over(self) -> Mapping[str, Handover]:
-        """See ``Observation.handed_over``."""
+        """See ``AggregateReader.handed_over``."""
         return self._observation.handed_over()
 
-    def observed(self) -> Observed:
-        """See ``Observation.observed``."""
+    def observed(self) -> ObservedAggregates:
+        """See ``AggregateReader.observed``."""
         return self._observation.observed()
 
     def server_limit(self, project_id: str) -> int | None:
@@ -183,7 +183,7 @@ class NovaCompute:
             yield
 
     def pool(self, hosts: Collection[str]) -> None:
-        """See ``Pool.take_in``."""
+        """See ``PoolAggregates.take_in``."""
         with self._changing():
             self._pool.take_in(hosts)
 
@@ -208,15 +208,15 @@ class NovaCompute:
             self._closed_hosts.close(hosts, closed)
 
     def running(self, moves: ServerMoves) -> MoveProgress:
-        """See ``Moves.running``."""
+        """See ``NextMoves.running``."""
         return self._moves.running(moves)
 
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
-        """See ``Moves.move_servers``."""
+        """See ``NextMoves.move_servers``."""
         return self._moves.move_servers(moves)
 
     def settle_slots(self, moves: SlotMoves) -> MoveProgress:
-        """See ``Moves.settle_slots``."""
+        """See ``NextMoves.settle_slots``."""
         return self._moves.settle_slots(moves)
 
     def stop(self, server: str) -> None:

@@ -140,7 +140,7 @@ class AggregateCalls(NovaCalls):
         return self._aggregate(item.to_dict())
 
 
-class _Reading(threading.local):
+class _AggregatesRead(threading.local):
     """The aggregates as one thread read them.
 
     ``aggregates``: as last read, with what this thread wrote since; None if they have to be read.
@@ -156,7 +156,7 @@ class Aggregates:
 
     def __init__(self, calls: AggregateCalls) -> None:
         self._calls = calls
-        self._reading = _Reading()
+        self._reading = _AggregatesRead()
 
     @contextmanager
     def comparison(self) -> Iterator[None]:

@@ -14,9 +14,9 @@ from laas_service.adapters.nova.hypervisors import Hypervisor
 from laas_service.adapters.nova.keys import OwnKeys, aggregate_name
 from laas_service.adapters.nova.members import Members
 from laas_service.adapters.nova.nodes import NodeCare
-from laas_service.adapters.nova.pool import Pool
-from laas_service.adapters.nova.slots import Slots
-from laas_service.adapters.nova.strangers import Strangers
+from laas_service.adapters.nova.pool import PoolAggregates
+from laas_service.adapters.nova.slots import SlotCounts
+from laas_service.adapters.nova.strangers import StrangerSearch
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.compute_hosts import UNKNOWN, HostView
 from laas_service.domain.errors import Conflict, HostsBusy, NotFound, Unavailable
@@ -32,9 +32,9 @@ class HandingOver:
         aggregates: Aggregates,
         hosts: Hosts,
         members: Members,
-        pool: Pool,
-        strangers: Strangers,
-        slots: Slots,
+        pool: PoolAggregates,
+        strangers: StrangerSearch,
+        slots: SlotCounts,
         nodes: NodeCare,
     ) -> None:
         self._keys = keys

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from laas_service.adapters.ironic_nodes import Node, Nodes
+from laas_service.adapters.ironic_nodes import IronicNode, Nodes
 from laas_service.adapters.nova.aggregates import Aggregates
 from laas_service.adapters.nova.hypervisors import Hypervisor, HypervisorCalls
 from laas_service.adapters.nova.names import HostNames
@@ -120,7 +120,7 @@ class Hosts:
         return found
 
 
-def _with(compute: Hypervisor, node: Node) -> Hypervisor:
+def _with(compute: Hypervisor, node: IronicNode) -> Hypervisor:
     """A node as Nova and Ironic have it; Ironic tells its server."""
     servers = {node.instance or node.uuid} if node.deployed else ()
     return replace(compute, servers=frozenset(servers), bare=node)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from novaclient import exceptions as nova_errors
 
-from laas_service.adapters.ironic_nodes import Node
+from laas_service.adapters.ironic_nodes import IronicNode
 from laas_service.adapters.nova.calls import NovaCalls
 
 IRONIC = "ironic"
@@ -33,7 +33,7 @@ class Hypervisor:
     enabled: bool
     reason: str
     servers: frozenset[str]
-    bare: Node | None = None
+    bare: IronicNode | None = None
 
 
 class HypervisorCalls(NovaCalls):

@@ -6,12 +6,12 @@ from laas_service.adapters.nova import server_moves, slot_moves
 from laas_service.adapters.nova.hosts import Hosts
 from laas_service.adapters.nova.placement_slots import class_of
 from laas_service.adapters.nova.servers import ServerCalls
-from laas_service.adapters.nova.slots import SlotHolders, Slots
+from laas_service.adapters.nova.slots import SlotCounts, SlotHolders
 from laas_service.app.ports.compute import MoveProgress, ServerMoves, SlotMoves
 from laas_service.domain.errors import Forbidden
 
 
-class Moves:
+class NextMoves:
     """Asks Nova for the next step of servers that have to move.
 
     With ``shared_disks`` the local disks of servers outlive their host.
@@ -22,7 +22,7 @@ class Moves:
         servers: ServerCalls,
         hosts: Hosts,
         holders: SlotHolders,
-        slots: Slots,
+        slots: SlotCounts,
         *,
         shared_disks: bool,
     ) -> None:

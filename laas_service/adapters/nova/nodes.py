@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from laas_service.adapters.ironic_nodes import Node, Nodes
+from laas_service.adapters.ironic_nodes import IronicNode, Nodes
 from laas_service.adapters.nova.aggregates import Aggregate, Aggregates
 from laas_service.adapters.nova.hypervisors import Hypervisor
 from laas_service.adapters.nova.keys import ALLOCATION
@@ -26,15 +26,15 @@ class NodeFitness:
         self._nodes = nodes
         self._sentinel = sentinel
 
-    def lessee(self, node: Node) -> str | None:
+    def lessee(self, node: IronicNode) -> str | None:
         """The project that a node is leased to; None if it is leased to nobody."""
         return None if node.lessee == self._sentinel else node.lessee
 
-    def is_misleased(self, node: Node, owner: str | None) -> bool:
+    def is_misleased(self, node: IronicNode, owner: str | None) -> bool:
         """Whether a project could deploy a node past Nova that is not its owner."""
         return node.clean and self.lessee(node) not in (None, owner)
 
-    def unfit(self, host: str, node: Node, owner: str | None) -> str:
+    def unfit(self, host: str, node: IronicNode, owner: str | None) -> str:
         """Why no new owner may get a node; for one with an owner why no server may start there."""
         if node.problem:
             return node.problem
@@ -62,7 +62,7 @@ class NodeFitness:
         ]:
             raise HostsBusy(f"hosts cannot be handed over: {listed(unfit)}")
 
-    def _changed(self, host: str, node: Node) -> str:
+    def _changed(self, host: str, node: IronicNode) -> str:
         """How the hardware of a node without a server is not as recorded."""
         return "" if self._nodes is None or node.deployed else self._nodes.changed(host, node)
 

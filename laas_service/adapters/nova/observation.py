@@ -8,10 +8,10 @@ from dataclasses import replace
 from laas_service.adapters.nova.aggregates import Aggregate, Aggregates
 from laas_service.adapters.nova.keys import ALLOCATION, CLOSING, OWNER, OwnKeys
 from laas_service.adapters.nova.slots import SlotHolders
-from laas_service.app.ports.compute import Handover, Observed, Share
+from laas_service.app.ports.compute import Handover, ObservedAggregates, Share
 
 
-class Observation:
+class AggregateReader:
     """Reads the aggregates of the service and of others; changes nothing."""
 
     def __init__(self, keys: OwnKeys, aggregates: Aggregates, slots: SlotHolders) -> None:
@@ -31,7 +31,7 @@ class Observation:
         numbers = self._slots.numbers(shared, recent=self._aggregates.comparing)
         return found | {id: replace(found[id], share=slots) for id, slots in numbers.items()}
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedAggregates:
         """See ``Compute.observed``. One list-aggregates call; servers are not checked."""
         self._aggregates.begin()
         aggregates = self._aggregates.present
@@ -44,7 +44,7 @@ class Observation:
             if any(key.startswith(OWNER) for key in aggregate.metadata)
         ]
         pooled, fenced = self._keys.pooled, self._keys.fenced
-        return Observed(
+        return ObservedAggregates(
             _handed_over(aggregates),
             frozenset(h for part in parts if part.isolates_as(pooled) for h in part.hosts),
             {host: aggregate.name for aggregate in foreign for host in aggregate.hosts},

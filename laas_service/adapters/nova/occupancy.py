@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from laas_service.adapters.ironic_nodes import Node
+from laas_service.adapters.ironic_nodes import IronicNode
 from laas_service.adapters.nova.aggregates import Aggregate, Aggregates
 from laas_service.adapters.nova.hosts import Hosts
 from laas_service.adapters.nova.hypervisors import Hypervisor
@@ -197,7 +197,7 @@ class Occupancy:
             return set()
 
     def _projects_of(
-        self, host: str, servers: Collection[str], bare: Node | None
+        self, host: str, servers: Collection[str], bare: IronicNode | None
     ) -> dict[str, str | None]:
         """The projects of these servers of a host, without those that are gone by now.
 

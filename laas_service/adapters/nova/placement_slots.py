@@ -52,7 +52,7 @@ def below(provider: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class SlotInventory:
     """What the service's provider has: the document of each class, and the generation."""
 
     generation: int
@@ -92,12 +92,14 @@ class PlacementSlots(Calls):
         if refusal and self._answer(path) is not None:
             raise Conflict(f"resource class {name} cannot be deleted: {refusal}")
 
-    def inventory(self, provider: str) -> Inventory | None:
+    def inventory(self, provider: str) -> SlotInventory | None:
         """The slots of a host; None if the service has no provider there."""
         answer = self._answer(f"/resource_providers/{below(provider)}/inventories")
         if answer is None:
             return None
-        return Inventory(int(answer["resource_provider_generation"]), dict(answer["inventories"]))
+        return SlotInventory(
+            int(answer["resource_provider_generation"]), dict(answer["inventories"])
+        )
 
     def set_slots(self, provider: str, name: str, slots: int) -> None:
         """Have so many slots of a class on a host, also if more are in use.

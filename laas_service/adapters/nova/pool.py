@@ -16,7 +16,7 @@ from laas_service.adapters.nova.keys import OwnKeys
 from laas_service.adapters.nova.members import Members
 from laas_service.adapters.nova.nodes import NodeCare
 from laas_service.adapters.nova.occupancy import SEVERAL, Occupancy, sentence
-from laas_service.adapters.nova.strangers import Strangers
+from laas_service.adapters.nova.strangers import StrangerSearch
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError, NotFound
 from laas_service.domain.wording import listed
 
@@ -30,7 +30,7 @@ SPREAD = 20
 """Hosts that leave an aggregate of the pool with too many of them, in one comparison."""
 
 
-class Pool:
+class PoolAggregates:
     """Adds hosts to the aggregates of the pool (its parts); checks that free ones are empty."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Pool:
         hosts: Hosts,
         members: Members,
         occupancy: Occupancy,
-        strangers: Strangers,
+        strangers: StrangerSearch,
         nodes: NodeCare,
     ) -> None:
         self._keys = keys

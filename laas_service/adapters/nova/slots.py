@@ -89,7 +89,7 @@ class SlotHolders:
         }
 
 
-class Slots:
+class SlotCounts:
     """Sets how many slots allocations have on hosts."""
 
     def __init__(self, slots: PlacementSlots, hosts: Hosts) -> None:

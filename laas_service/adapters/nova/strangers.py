@@ -14,7 +14,7 @@ from laas_service.domain.errors import Conflict, HostsBusy
 from laas_service.domain.wording import listed
 
 
-class Strangers:
+class StrangerSearch:
     """Looks for what must not share hosts with an allocation or with the pool; changes nothing."""
 
     def __init__(

@@ -13,8 +13,8 @@ from laas_service.adapters.nova.members import Members
 from laas_service.adapters.nova.nodes import NodeCare
 from laas_service.adapters.nova.occupancy import Occupancy, sentence
 from laas_service.adapters.nova.placement_slots import SLOTS
-from laas_service.adapters.nova.pool import Pool
-from laas_service.adapters.nova.slots import SlotHolders, Slots
+from laas_service.adapters.nova.pool import PoolAggregates
+from laas_service.adapters.nova.slots import SlotCounts, SlotHolders
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import HostsBusy
 from laas_service.domain.wording import listed
@@ -34,7 +34,7 @@ class TakingBack:
         aggregates: Aggregates,
         hosts: Hosts,
         members: Members,
-        pool: Pool,
+        pool: PoolAggregates,
         occupancy: Occupancy,
         nodes: NodeCare,
         slots: "TakingBackSlots",
@@ -112,10 +112,10 @@ class TakingBackSlots:
     def __init__(
         self,
         members: Members,
-        pool: Pool,
+        pool: PoolAggregates,
         occupancy: Occupancy,
         holders: SlotHolders,
-        slots: Slots,
+        slots: SlotCounts,
     ) -> None:
         self._members = members
         self._pool = pool

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from laas_service.adapters.ufm import port_states
-from laas_service.adapters.ufm.memory import Membership, Memory, Request
+from laas_service.adapters.ufm.memory import Membership, PartitionMemory, PartitionRequest
 from laas_service.adapters.ufm.rest import GUIDS_A_CALL, TENANTS, Member, UfmPartitions, UfmRest
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
@@ -32,21 +32,21 @@ REST = 9
 """For each reading of the ports, this many times as long without one."""
 
 
-class Routes(NamedTuple):
+class RouteGeneration(NamedTuple):
     """A generation of routes, and the members of its partitions by key."""
 
     generation: int
     stamp: str
     members: Mapping[int, frozenset[int]]
 
-    def contradicts(self, request: Request) -> bool:
+    def contradicts(self, request: PartitionRequest) -> bool:
         """Whether a request that is carried out late would leave other members."""
         members = self.members.get(request.pkey, frozenset())
         wrong = request.guids - members if request.adds else request.guids & members
         return bool(wrong)
 
 
-class Change(NamedTuple):
+class PartitionChange(NamedTuple):
     """What differs in one partition. ``empty``: it is not wanted, and has no members."""
 
     pkey: int
@@ -57,7 +57,7 @@ class Change(NamedTuple):
 
 def changes(
     wanted: Mapping[int, frozenset[int]], present: Mapping[int, Mapping[int, Member]]
-) -> list[Change]:
+) -> list[PartitionChange]:
     """What to change in UFM, by ascending key.
 
     A port that is a member in another way than ``TENANTS`` is removed and added.
@@ -66,7 +66,7 @@ def changes(
     for pkey in sorted(wanted.keys() | present.keys()):
         desired, there = wanted.get(pkey, frozenset()), present.get(pkey, {})
         right = {guid for guid, member in there.items() if member == TENANTS and guid in desired}
-        change = Change(pkey, frozenset(there.keys() - right), desired - right)
+        change = PartitionChange(pkey, frozenset(there.keys() - right), desired - right)
         if change.remove or change.add:
             found.append(change)
         elif pkey in present and not there and not desired:
@@ -115,7 +115,7 @@ class UfmSubnetManager:
         ufm: UfmRest,
         rules: UfmRules,
         recorded: Store,
-        memory: Memory,
+        memory: PartitionMemory,
         files: SubnetManager | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -123,8 +123,8 @@ class UfmSubnetManager:
     ) -> None:
         self._ufm, self._rules, self._recorded, self._files = ufm, rules, recorded, files
         self._memory, self._clock, self._now = memory, clock, now
-        self._published: Routes | None = None  # by this process
-        self._newest: Routes | None = None  # as recorded, when last asked
+        self._published: RouteGeneration | None = None  # by this process
+        self._newest: RouteGeneration | None = None  # as recorded, when last asked
         self._reading: FabricReading | None = None
         self._comparison_problem = ""  # as logged last
         self._taken_back: frozenset[PortRef] = frozenset()  # marks that UFM was asked to end
@@ -153,20 +153,24 @@ class UfmSubnetManager:
         self._carry_out(state, changes(wanted.members, self._ours(self._ufm.partitions())))
         return {**spent, Span.RELOAD: spent.get(Span.RELOAD, 0.0) + self._clock() - begun}
 
-    def _carry_out(self, state: FabricState, found: Iterable[Change]) -> None:
+    def _carry_out(self, state: FabricState, found: Iterable[PartitionChange]) -> None:
         """All removals come before the first addition: no port is in two tenants' partitions."""
         found = list(found)
         for change in found:
             for guids in _parts(change.remove):
-                self._ask(Request(state.fabric, change.pkey, False, guids, state.generation))
+                self._ask(
+                    PartitionRequest(state.fabric, change.pkey, False, guids, state.generation)
+                )
             if change.empty:
                 self._check_newest(state.fabric, state.generation)
                 self._ufm.delete(change.pkey)
         for change in found:
             for guids in _parts(change.add):
-                self._ask(Request(state.fabric, change.pkey, True, guids, state.generation))
+                self._ask(
+                    PartitionRequest(state.fabric, change.pkey, True, guids, state.generation)
+                )
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, request: PartitionRequest) -> None:
         """Have UFM carry out a request; it counts as under way until its end is known."""
         self._check_newest(request.fabric, request.generation)
         id = self._memory.begin(request)
@@ -180,7 +184,7 @@ class UfmSubnetManager:
             self._ufm.wait(job)
         self._memory.end([id])
 
-    def _under_way(self, fabric: str) -> list[Request]:
+    def _under_way(self, fabric: str) -> list[PartitionRequest]:
         """The requests that UFM may still carry out; forgets those that have ended."""
         left, ended = [], []
         for id, request, job, age in self._memory.under_way(fabric):
@@ -315,7 +319,7 @@ class UfmSubnetManager:
                 "withdrawn since are not added again"
             )
 
-    def _routes(self, state: FabricState) -> Routes:
+    def _routes(self, state: FabricState) -> RouteGeneration:
         """Raises: Conflict."""
         found = partitions(state)
         for partition in found:
@@ -327,9 +331,9 @@ class UfmSubnetManager:
         if self._rules.virtual_ports:
             found = with_virtual_ports(found, state.virtual_guids)
         members = {partition.pkey: frozenset(partition.members) for partition in found}
-        return Routes(state.generation, state.stamp, members)
+        return RouteGeneration(state.generation, state.stamp, members)
 
-    def _recorded_routes(self, fabric: str) -> Routes:
+    def _recorded_routes(self, fabric: str) -> RouteGeneration:
         record = self._recorded.fabrics.get(fabric)
         known = self._newest
         if known is None or known[:2] != (record.routes_generation, record.routes_stamp):
@@ -344,14 +348,14 @@ class UfmSubnetManager:
             pkey: members for pkey, members in present.members.items() if pkey in self._rules.pkeys
         }
 
-    def _told(self, fabric: str, differing: Iterable[Change]) -> str:
+    def _told(self, fabric: str, differing: Iterable[PartitionChange]) -> str:
         """What differs, in a sentence."""
         differing = list(differing)
         withdrawn = self._memory.withdrawn(fabric, [change.pkey for change in differing])
         return "UFM differs: " + listed([_sentence(change, withdrawn) for change in differing])
 
 
-def _sentence(change: Change, withdrawn: Mapping[Membership, int]) -> str:
+def _sentence(change: PartitionChange, withdrawn: Mapping[Membership, int]) -> str:
     pkey = f"key {change.pkey:#06x}"
     if change.empty:
         return f"{pkey} is an empty partition that nobody recorded"
@@ -369,7 +373,7 @@ def _sentence(change: Change, withdrawn: Mapping[Membership, int]) -> str:
     return f"{pkey} {', '.join(parts)}"
 
 
-def _told_late(requests: Iterable[Request]) -> str:
+def _told_late(requests: Iterable[PartitionRequest]) -> str:
     verbs = [
         f"{'add' if adds else 'remove'} {_ports(guids)} {'to' if adds else 'from'} key "
         f"{pkey:#06x}, as generation {generation} asked"

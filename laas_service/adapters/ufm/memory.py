@@ -15,7 +15,7 @@ class Membership(NamedTuple):
     guid: int
 
 
-class Request(NamedTuple):
+class PartitionRequest(NamedTuple):
     """A request to add ports to a partition or to remove them, made for a generation."""
 
     fabric: str
@@ -29,15 +29,15 @@ class UnderWay(NamedTuple):
     """A request that began ``age`` seconds ago; ``job`` is UFM's, None if it told none."""
 
     id: int
-    request: Request
+    request: PartitionRequest
     job: str | None
     age: float
 
 
-class Memory(Protocol):
+class PartitionMemory(Protocol):
     """Keeps what it was told across a crash. Each method raises ``Unavailable``."""
 
-    def begin(self, request: Request) -> int:
+    def begin(self, request: PartitionRequest) -> int:
         """Note a request that is about to be sent; returns its id.
 
         What it removes counts as withdrawn by its generation, what it adds no longer does.

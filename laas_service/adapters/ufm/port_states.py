@@ -9,7 +9,7 @@ from typing import Any
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.faults.reading import FabricReading, PortState, UnhealthyPort
 from laas_service.domain.inventory import Inventory, PortRef
-from opensm_writer.links import Links, compared
+from opensm_writer.links import NodePorts, compared
 
 
 def reading(
@@ -53,7 +53,7 @@ def reading(
     return replace(comparison.reading, unhealthy=held)
 
 
-def _links(rows: Iterable[Mapping[str, Any]]) -> Links:
+def _links(rows: Iterable[Mapping[str, Any]]) -> NodePorts:
     ports: dict[PortRef, PortRef | PortState] = {}
     names: dict[int, str] = {}
     for row in rows:
@@ -65,7 +65,7 @@ def _links(rows: Iterable[Mapping[str, Any]]) -> Links:
             ports[port] = PortRef(int(guid, 16), int(str(row["peer"]).rpartition("_")[2]))
         else:
             ports[port] = PortState.SILENT
-    return Links(ports, names, None, 0)
+    return NodePorts(ports, names, None, 0)
 
 
 def _is_up(row: Mapping[str, Any]) -> bool:

@@ -145,7 +145,7 @@ class SwitchCounters(Body):
                 for name, text in zip(self.names, texts, strict=True)
                 if text != "-" and name in NAMES
             }
-            ports[int(number)] = counters.PortCounters(values, rates.get(int(number)))
+            ports[int(number)] = counters.PortReading(values, rates.get(int(number)))
         return counters.SwitchCounters(int(self.guid, 16), now - self.age, ports)
 
 

@@ -9,8 +9,8 @@ from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Body, Guid, Schema, guid
 from laas_service.api.schemas.fabrics import SaidBy, said_by
-from laas_service.app.requests import Observed
-from laas_service.domain.faults.interpretation import SwitchState
+from laas_service.app.requests import FabricObservation
+from laas_service.domain.faults.interpretation import UnreadSwitch
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.inventory import PortRef
@@ -31,7 +31,7 @@ class ObservedLink(Schema):
 class ObservedSwitch(Schema):
     guid: Guid
     name: str
-    state: SwitchState
+    state: UnreadSwitch
     since: AwareDatetime
 
 
@@ -134,7 +134,7 @@ class Observation(Schema):
     counters: Counters
 
     @classmethod
-    def of(cls, observed: Observed) -> Self:
+    def of(cls, observed: FabricObservation) -> Self:
         seen, fabric = observed.observation, observed.fabric
         memory, known = seen.memory, fabric.inventory.switch_of_guid
         return cls(
@@ -189,7 +189,7 @@ class Observation(Schema):
         )
 
 
-def _counters(observed: Observed) -> Counters:
+def _counters(observed: FabricObservation) -> Counters:
     inventory = observed.fabric.inventory
     ends, names = inventory.far_ends, inventory.switch_of_guid
     times = [findings.at for findings in observed.counters]

@@ -10,7 +10,7 @@ from laas_service.api.schemas.agents import Octets
 from laas_service.api.schemas.allocations import Degraded
 from laas_service.api.schemas.base import Schema
 from laas_service.api.schemas.fabrics import CUT_OFF, ByMoving, FitsWhenEmpty, MakesRoom
-from laas_service.app.records import Usage
+from laas_service.app.records import ProjectUsage
 from laas_service.domain.allocation import Refusal
 
 
@@ -86,7 +86,7 @@ class Quota(Schema):
     slots: Annotated[Share, Field(description="Of shared hosts.")]
 
     @classmethod
-    def of(cls, usage: Usage) -> Self:
+    def of(cls, usage: ProjectUsage) -> Self:
         return cls(
             project_id=usage.project_id,
             hosts=Share(limit=usage.limits.hosts, used=usage.hosts),

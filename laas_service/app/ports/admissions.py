@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from laas_service.app.ports.snapshots import Draft, Snapshot
-from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, QueueRoom, Wait
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, QueueRoom, QueueWait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.ledger import Ledger
@@ -44,15 +44,15 @@ class Admissions(Protocol):
     def admit(
         self,
         request: AllocationRequest,
-        propose: Callable[[Draft], Allocation | NoFit | Wait],
+        propose: Callable[[Draft], Allocation | NoFit | QueueWait],
         snapshot: Snapshot | None = None,
     ) -> AllocationRecord | NoFit:
         """Propose on the present state, claim, and record as ``allocating``: one transaction.
 
         ``propose`` gets a ledger of its own and may claim on it. The first one is that of the
         ``snapshot``, unless this process knows a newer one, or the project has a quota. A lost
-        race is retried inside, so ``propose`` may be called several times. For ``Wait`` the request
-        is recorded as ``queued``, without claims (new generation).
+        race is retried inside, so ``propose`` may be called several times. For ``QueueWait`` the
+        request is recorded as ``queued``, without claims (new generation).
 
         If the project has used the idempotency key before, the record of the first answer comes
         back and ``propose`` is not called.

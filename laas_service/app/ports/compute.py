@@ -51,7 +51,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedAggregates:
     """The state of all aggregates at one moment."""
 
     handed_over: Mapping[str, Handover]
@@ -235,7 +235,7 @@ class ComputeReader(Protocol):
     def handed_over(self) -> Mapping[str, Handover]:
         """Allocations handed over now, by allocation id, as observed, with all slots."""
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedAggregates:
         """State from one list-aggregates call; neither servers nor slots are read."""
 
     def running(self, moves: ServerMoves) -> MoveProgress:

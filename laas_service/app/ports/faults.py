@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from laas_service.app.records import Observation
-from laas_service.domain.faults.observation import Judgement, Mode
+from laas_service.domain.faults.observation import Mode, ReadingOutcome
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.messages import Initiator
 
@@ -24,10 +24,10 @@ class Faults(Protocol):
         self,
         fabric_id: str,
         reading: FabricReading,
-        judge: Callable[[Observation], Judgement],
+        judge: Callable[[Observation], ReadingOutcome],
         seconds: float,
         known: Observation | None = None,
-    ) -> Judgement:
+    ) -> ReadingOutcome:
         """Judge a reading, and record the judgement with all changes of links: one transaction,
         one generation.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, Move
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, MoveDecision
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent
@@ -21,7 +21,7 @@ class PlacementChanges(Protocol):
     def move(
         self,
         record: AllocationRecord,
-        choose: Callable[[Ledger], Move | T],
+        choose: Callable[[Ledger], MoveDecision | T],
         *,
         by: Initiator | None = None,
         limits: Limits = NO_LIMITS,
@@ -30,7 +30,7 @@ class PlacementChanges(Protocol):
 
         One transaction: the new placement is claimed beside the old one, and becomes
         ``placed`` in phase ``PREPARE`` (new generation). ``choose`` is called as ``propose`` of
-        ``Admissions.admit`` is; an answer that is no ``Move`` comes back and nothing is changed.
+        ``Admissions.admit`` is; any answer but a ``MoveDecision`` comes back, and nothing changes.
 
         Raises:
             ConcurrentUpdate: the record is not the newest version.

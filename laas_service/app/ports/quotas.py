@@ -5,14 +5,14 @@
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from laas_service.app.records import Limits, Usage
+from laas_service.app.records import Limits, ProjectUsage
 from laas_service.app.requests import AllocationRequest
 
 
 class Quotas(Protocol):
     """Quotas of projects and their use."""
 
-    def usage(self, project_id: str, limits: Limits) -> Usage:
+    def usage(self, project_id: str, limits: Limits) -> ProjectUsage:
         """What a project may have, by its own quota or else by ``limits``, and what it has."""
 
     def within_limits(self, request: AllocationRequest) -> None:

@@ -14,7 +14,7 @@ from laas_service.domain.allocation import Allocation, Sharing
 from laas_service.domain.faults.counters import Findings, Rate
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.sharing.link_promises import LinkLoad
+from laas_service.domain.sharing.link_promises import PromisedLoad
 from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.topology import LeafLink, Link, link_name
@@ -49,7 +49,7 @@ class PromiseEntry:
     name: str
     """Of the link, or of the host."""
     down: bool
-    load: LinkLoad
+    load: PromisedLoad
     measured: Measured | None
 
     @property
@@ -108,7 +108,9 @@ def _rates(counters: Iterable[Findings]) -> Rates:
     }
 
 
-def _entry(fabric: FabricRecord, sharer: Allocation, load: LinkLoad, rates: Rates) -> PromiseEntry:
+def _entry(
+    fabric: FabricRecord, sharer: Allocation, load: PromisedLoad, rates: Rates
+) -> PromiseEntry:
     tree, inventory = fabric.topology.tree, fabric.inventory
     number, down = divmod(load.link, 2)
     cables, link, host = tree.leaf_links + tree.spine_links, None, None

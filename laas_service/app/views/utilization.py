@@ -18,7 +18,7 @@ from laas_service.messages import ConfirmedBy
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UseCount:
     """How many there are, how many have an owner, how many a tenant could get now.
 
     ``withheld`` counts links of the shared plane, failed ones too.
@@ -42,9 +42,9 @@ class Utilization:
     """
 
     generation: int
-    hosts: Usage
-    leaf_links: Usage
-    spine_links: Usage
+    hosts: UseCount
+    leaf_links: UseCount
+    spine_links: UseCount
     allocations: Mapping[State, int] = field(default_factory=dict)
     degraded: int = 0
     changing: int = 0
@@ -72,21 +72,21 @@ def utilization(
     )
     return Utilization(
         fabric.generation,
-        Usage(
+        UseCount(
             present,
             len(ledger.owners_of_hosts()),
             ledger.free_host_count,
             len(ledger.failed_hosts),
             len(ledger.drained_hosts),
         ),
-        Usage(
+        UseCount(
             tree.leaf_links - absent[True],
             leaf[True],
             _free_leaf_links(ledger),
             failed[True],
             withheld=withheld[True],
         ),
-        Usage(
+        UseCount(
             tree.spine_links - absent[False],
             leaf[False],
             sum(mask.bit_count() for mask in ledger.free_spines),

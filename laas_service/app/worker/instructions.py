@@ -19,7 +19,7 @@ from laas_service.app.ports.port_counters import Account
 from laas_service.app.records import AllocationRecord, Drift, Observation
 from laas_service.domain.compute_hosts import HostMemory
 from laas_service.domain.faults.counters import SwitchCounters
-from laas_service.domain.faults.observation import Judgement
+from laas_service.domain.faults.observation import ReadingOutcome
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
 from laas_service.messages import Applied, ConfirmedBy, Initiator, Span
@@ -387,7 +387,7 @@ class JudgeReading:
     """Judge a reading of the ports, and record the judgement; ``judge`` may be called twice."""
 
     reading: FabricReading
-    judge: Callable[[Observation], Judgement]
+    judge: Callable[[Observation], ReadingOutcome]
     seconds: float
     known: Observation
 

@@ -58,11 +58,11 @@ def make_room(
     Each try also pays from ``budget`` for what it releases, and ends the search once nothing is
     left there. The suggestion has been tried: after it, ``policy`` places the request.
     """
-    search = _Search(policy, fabric, request, tries, budget or RequestBudget(UNBOUNDED))
+    search = _RoomSearch(policy, fabric, request, tries, budget or RequestBudget(UNBOUNDED))
     return search.drains() or search.releases()
 
 
-class _Search:
+class _RoomSearch:
     """Tries suggestions until the number of tries, or the budget, is used up."""
 
     def __init__(

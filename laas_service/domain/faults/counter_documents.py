@@ -13,13 +13,13 @@ from laas_service.domain.faults.counters import (
     Findings,
     Foreign,
     Growth,
-    PortCounters,
     PortErrors,
+    PortReading,
     PortUse,
     Rate,
     SwitchCounters,
     Traffic,
-    Words,
+    WordCounts,
 )
 from laas_service.domain.inventory import PortRef
 
@@ -49,7 +49,7 @@ def counters_from(document: Mapping[str, Any]) -> SwitchCounters:
             int(document["guid"]),
             float(document["at"]),
             {
-                int(number): PortCounters({str(n): int(v) for n, v in values.items()}, rate)
+                int(number): PortReading({str(n): int(v) for n, v in values.items()}, rate)
                 for number, (values, rate) in document["ports"].items()
             },
         )
@@ -84,8 +84,8 @@ def _rates(document: Mapping[str, Any]) -> dict[int, Rate]:
     return {int(number): Rate(*rate) for number, rate in document.get("rates", {}).items()}
 
 
-def _get(traffic: Traffic, name: str) -> Words | None:
-    words: Words | None = getattr(traffic, name)
+def _get(traffic: Traffic, name: str) -> WordCounts | None:
+    words: WordCounts | None = getattr(traffic, name)
     return words
 
 
@@ -122,7 +122,7 @@ def memory_from(document: Mapping[str, Any]) -> CounterMemory:
 
 
 def _traffic(document: Mapping[str, Any]) -> Traffic:
-    words = {name: Words(*document[name]) for name in _WORDS if name in document}
+    words = {name: WordCounts(*document[name]) for name in _WORDS if name in document}
     return Traffic(links=document["links"], **words)
 
 

@@ -63,7 +63,7 @@ DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class PortCounters:
+class PortReading:
     """The counters of one port."""
 
     values: Mapping[str, int]
@@ -83,7 +83,7 @@ class SwitchCounters:
     guid: int
     at: float
     """Seconds since the epoch, by the clock of the service."""
-    ports: Mapping[int, PortCounters]
+    ports: Mapping[int, PortReading]
 
 
 class Increase(NamedTuple):
@@ -94,7 +94,7 @@ class Increase(NamedTuple):
     """False if it grew by ``amount`` or more: it was reset, or stands at its limit."""
 
 
-def increase(name: str, older: PortCounters, newer: PortCounters) -> Increase | None:
+def increase(name: str, older: PortReading, newer: PortReading) -> Increase | None:
     """By how much a counter grew between two readings; None if one of them lacks it.
 
     A smaller value than before means that somebody reset the counter, or that the switch was
@@ -231,7 +231,7 @@ class PortUse(NamedTuple):
     """The allocation that owns the port's link or host; "" if none does."""
 
 
-class Words(NamedTuple):
+class WordCounts(NamedTuple):
     """Words that crossed the ports of an owner at a switch, since it was first read with them."""
 
     at: float
@@ -253,14 +253,14 @@ class Words(NamedTuple):
 class Traffic:
     """The words of an owner at a switch: now, and at the readings that the audit compares."""
 
-    total: Words
+    total: WordCounts
     links: int = 0
     """The owner's ports towards other switches; 0 if it has no port at the switch any more."""
-    base: Words | None = None
+    base: WordCounts | None = None
     """At the reading with which the audit's period began; None until then."""
-    second: Words | None = None
+    second: WordCounts | None = None
     """At the reading after that."""
-    previous: Words | None = None
+    previous: WordCounts | None = None
     """At the reading before the last."""
 
 
@@ -321,7 +321,7 @@ def accounted(
     """
     if memory is not None and reading.at < memory.last.at + SOONEST:
         return memory
-    return _Account(memory, reading, cabling, owners, rules).memory()
+    return _CounterAccount(memory, reading, cabling, owners, rules).memory()
 
 
 def _uses(
@@ -342,7 +342,7 @@ def _uses(
             yield number, PortUse("")
 
 
-class _Account:
+class _CounterAccount:
     """One reading of a switch against the memory."""
 
     def __init__(
@@ -369,7 +369,7 @@ class _Account:
         traffic, rates = dict(self._traffic()), dict(self._rates())
         return CounterMemory(self._new, self._uses, growth, excesses, traffic, rates)
 
-    def _before(self, number: int) -> PortCounters | None:
+    def _before(self, number: int) -> PortReading | None:
         """The last counters of a port that led to the same other end then."""
         if self._old is None or number not in self._old.last.ports:
             return None
@@ -455,14 +455,16 @@ class _Account:
         known = self._old.traffic.get(owner) if self._old is not None else None
         links = sum(PortRef(self._new.guid, n) in self._cabling.cable_at for n in numbers)
         if known is None:
-            start = Words(self._new.at)
+            start = WordCounts(self._new.at)
             return Traffic(start, links, base=start)
         total, whole = known.total._replace(at=self._new.at), True
         for number in numbers:
             crossed = self._crossed(number)
             whole &= crossed is not None
             if crossed is not None:
-                total = Words(total.at, *(a + b for a, b in zip(total[1:], crossed, strict=True)))
+                total = WordCounts(
+                    total.at, *(a + b for a, b in zip(total[1:], crossed, strict=True))
+                )
         before = self._old.uses if self._old is not None else {}
         whole &= numbers == [n for n, use in before.items() if use.owner == owner]
         if not whole or known.base is None:
@@ -474,7 +476,7 @@ class _Account:
         return Traffic(total, links, known.base, second, previous)
 
     def _crossed(self, number: int) -> tuple[int, ...] | None:
-        """The words of a port since the last reading, as ``Words`` without ``at``.
+        """The words of a port since the last reading, as ``WordCounts`` without ``at``.
 
         None if they are not known exactly: the port was reset, lacks counters of 64 bits, or had
         another owner.

@@ -34,7 +34,7 @@ DOWN, OTHER, SILENT, UNREAD, UP = (
 )
 
 
-class SwitchState(StrEnum):
+class UnreadSwitch(StrEnum):
     """The state of a switch that was not read, or was not until a moment ago."""
 
     DEAD = "dead"  # no neighbour that was read has a link to the switch
@@ -106,7 +106,7 @@ class Interpretation:
     """Those of them that have an end which is linked to another port."""
     unsure: Mapping[Link, str] = field(default_factory=dict)
     """The reason for each link that the reading proves neither up nor down."""
-    switches: Mapping[int, SwitchState] = field(default_factory=dict)
+    switches: Mapping[int, UnreadSwitch] = field(default_factory=dict)
     """The state of each switch that was not read, by GUID."""
     absent_hosts: frozenset[int] = frozenset()
     """Hosts with all ports down."""
@@ -129,10 +129,10 @@ def interpret(cabling: Cabling, reading: FabricReading) -> Interpretation:
 
     Takes time in proportion to the ends that are not up. Ends that are not recorded are news.
     """
-    return _Reader(cabling, reading).interpretation()
+    return _Interpreter(cabling, reading).interpretation()
 
 
-class _Reader:
+class _Interpreter:
     """One reading against the cabling."""
 
     def __init__(self, cabling: Cabling, reading: FabricReading) -> None:
@@ -154,7 +154,7 @@ class _Reader:
             dead = [
                 guid
                 for guid in (cable.lower.guid, cable.upper.guid)
-                if switches.get(guid) is SwitchState.DEAD
+                if switches.get(guid) is UnreadSwitch.DEAD
             ]
             is_down, text = self._verdict(cable, dead)
             (down if is_down else unsure)[link] = text
@@ -212,7 +212,7 @@ class _Reader:
 
     # -- switches -------------------------------------------------------------
 
-    def _switches(self) -> Iterator[tuple[int, SwitchState]]:
+    def _switches(self) -> Iterator[tuple[int, UnreadSwitch]]:
         """The switches that were not read: every cable to another switch is unread there.
 
         Ports towards channel adapters do not count; an observer may leave some of them out.
@@ -228,14 +228,14 @@ class _Reader:
     def _recorded(self, end: PortRef) -> bool:
         return end in self._cabling.cable_at or end in self._cabling.endpoint_at
 
-    def _state_by_neighbours(self, guid: int) -> SwitchState:
+    def _state_by_neighbours(self, guid: int) -> UnreadSwitch:
         said = {
             self._state(cable.upper if cable.lower.guid == guid else cable.lower)
             for cable in self._cabling.cables_of_switch[guid]
         } - {UNREAD}
         if said and said <= {DOWN, OTHER}:  # an end that is linked elsewhere does not lead there
-            return SwitchState.DEAD
-        return SwitchState.SILENT if said & {SILENT, UP} else SwitchState.UNREAD
+            return UnreadSwitch.DEAD
+        return UnreadSwitch.SILENT if said & {SILENT, UP} else UnreadSwitch.UNREAD
 
     # -- links ----------------------------------------------------------------
 

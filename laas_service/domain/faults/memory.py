@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.faults.interpretation import SwitchState
+from laas_service.domain.faults.interpretation import UnreadSwitch
 from laas_service.domain.topology import Link, link_name, parse_link
 
 
@@ -34,7 +34,7 @@ class LinkCondition(StrEnum):
         return self in (LinkCondition.FAILED, LinkCondition.QUARANTINED)
 
 
-class Standing(StrEnum):
+class CircuitState(StrEnum):
     """What the circuit breaker makes of a change."""
 
     NEW = "new"  # not decided
@@ -61,17 +61,17 @@ class LinkMemory:
     """Whether an end of it is linked to another port than the recorded one."""
     marked: bool = False
     """Whether the record says failed, source ``observed``."""
-    standing: Standing = Standing.NEW
+    standing: CircuitState = CircuitState.NEW
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchMemory:
     """A switch that is not read, or answers again and is not compared yet."""
 
-    state: SwitchState
+    state: UnreadSwitch
     since: float
     """When it was first not read, or answered again; seconds since the epoch."""
-    standing: Standing = Standing.NEW
+    standing: CircuitState = CircuitState.NEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class FaultMemory:
     """What earlier readings leave behind; an empty memory is that of a sound fabric."""
 
     at: float | None = None
@@ -130,11 +130,11 @@ class Memory:
         return frozenset(link for link, entry in self.links.items() if entry.marked)
 
 
-NOTHING_SEEN = Memory()
+NOTHING_SEEN = FaultMemory()
 
 
 def effective(
-    operator_failed: Set[Link], memory: Memory, owned: Set[Link] = frozenset()
+    operator_failed: Set[Link], memory: FaultMemory, owned: Set[Link] = frozenset()
 ) -> frozenset[Link]:
     """The links that nobody new can get and no new route may use.
 
@@ -145,7 +145,7 @@ def effective(
     return frozenset(operator_failed | memory.marked | (memory.withheld - owned))
 
 
-def acknowledge(memory: Memory) -> Memory:
+def acknowledge(memory: FaultMemory) -> FaultMemory:
     """The memory after an operator accepted what is seen: the next judgement marks it.
 
     Changes nothing if no alarm stands.
@@ -154,7 +154,7 @@ def acknowledge(memory: Memory) -> Memory:
         return memory
     if memory.alarm.observer:
         return replace(memory, alarm=None, blindness_accepted=True)
-    accepted = Standing.ACCEPTED
+    accepted = CircuitState.ACCEPTED
     links = {
         link: replace(entry, standing=accepted) if entry.condition.bad else entry
         for link, entry in memory.links.items()
@@ -163,7 +163,7 @@ def acknowledge(memory: Memory) -> Memory:
     return replace(memory, links=links, switches=switches, alarm=None)
 
 
-def release(memory: Memory, links: Iterable[Link]) -> Memory:
+def release(memory: FaultMemory, links: Iterable[Link]) -> FaultMemory:
     """The memory after an operator called these links repaired: quarantines and histories end.
 
     A link becomes usable when a reading says that it is up, so one that is seen down stays failed.
@@ -181,7 +181,7 @@ def release(memory: Memory, links: Iterable[Link]) -> Memory:
     return replace(memory, links={**memory.links, **released})
 
 
-def memory_document(memory: Memory) -> dict[str, Any]:
+def memory_document(memory: FaultMemory) -> dict[str, Any]:
     """The JSON document of a memory."""
     alarm = memory.alarm
     return {
@@ -223,7 +223,7 @@ def memory_document(memory: Memory) -> dict[str, Any]:
     }
 
 
-def memory_from(document: Mapping[str, Any]) -> Memory:
+def memory_from(document: Mapping[str, Any]) -> FaultMemory:
     """The memory in a document.
 
     Raises:
@@ -231,12 +231,12 @@ def memory_from(document: Mapping[str, Any]) -> Memory:
     """
     try:
         alarm = document["alarm"]
-        return Memory(
+        return FaultMemory(
             document["at"],
             {parse_link(name): _link(entry) for name, entry in document["links"].items()},
             {
                 int(guid, 16): SwitchMemory(
-                    SwitchState(entry["state"]), entry["since"], Standing(entry["standing"])
+                    UnreadSwitch(entry["state"]), entry["since"], CircuitState(entry["standing"])
                 )
                 for guid, entry in document["switches"].items()
             },
@@ -267,5 +267,5 @@ def _link(entry: Mapping[str, Any]) -> LinkMemory:
         entry["switch"],
         entry.get("moved", False),
         entry["marked"],
-        Standing(entry["standing"]),
+        CircuitState(entry["standing"]),
     )

@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from laas_service.domain.faults.interpretation import Interpretation, SwitchState
+from laas_service.domain.faults.interpretation import Interpretation, UnreadSwitch
 from laas_service.domain.faults.memory import (
     Alarm,
+    CircuitState,
+    FaultMemory,
     LinkCondition,
     LinkMemory,
-    Memory,
-    Standing,
     SwitchMemory,
     WithheldHost,
 )
@@ -102,10 +102,10 @@ class ObservedFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ReadingOutcome:
     """What follows from a reading: one transaction and one generation of the fabric."""
 
-    memory: Memory
+    memory: FaultMemory
     """The memory for the next judgement; to be stored together with the changes."""
     fail: tuple[ObservedFault, ...] = ()
     """Links to be recorded as failed, ascending."""
@@ -137,13 +137,13 @@ class Judgement:
 
 
 def judge(
-    memory: Memory,
+    memory: FaultMemory,
     interpretation: Interpretation,
     rules: Rules,
     now: float,
     operator: OperatorStates = NO_WORDS,
     compared: Collection[int] | None = None,
-) -> Judgement:
+) -> ReadingOutcome:
     """What follows from a reading, after what the memory holds.
 
     ``compared`` are those of the returning switches, by GUID, whose tables are as published; None
@@ -156,7 +156,7 @@ def judge(
     """
     at = interpretation.at
     if now - at > rules.reading_lifetime or (memory.at is not None and at < memory.at):
-        return Judgement(memory)
+        return ReadingOutcome(memory)
     if interpretation.observer_problem:
         blind = _blind(memory, interpretation, rules)
         if interpretation.reads_nothing or not blind.memory.blindness_accepted:
@@ -177,28 +177,28 @@ def judge(
     return replace(judgement, cleared=judgement.cleared or cleared, news=news)
 
 
-def _blind(memory: Memory, interpretation: Interpretation, rules: Rules) -> Judgement:
+def _blind(memory: FaultMemory, interpretation: Interpretation, rules: Rules) -> ReadingOutcome:
     """The judgement while the observer has no way to the fabric: an alarm after the hold-down."""
     at = interpretation.at
     since = at if memory.blind_since is None else memory.blind_since
     memory = replace(memory, blind_since=since)
     if memory.alarm or memory.blindness_accepted or at - since < rules.hold_down:
-        return Judgement(memory)
+        return ReadingOutcome(memory)
     alarm = Alarm(at, f"{interpretation.observer_problem}; nothing is marked", observer=True)
-    return Judgement(replace(memory, alarm=alarm), raised=True)
+    return ReadingOutcome(replace(memory, alarm=alarm), raised=True)
 
 
 UNDECIDED = 1.0
 """Seconds until a newer reading is asked for, where a reading took longer than the hold-down."""
 
 
-def hold_down_ends_in(memory: Memory, rules: Rules, at: float) -> float | None:
+def hold_down_ends_in(memory: FaultMemory, rules: Rules, at: float) -> float | None:
     """Seconds from ``at`` until the next hold-down ends; None if none is running.
 
     ``UNDECIDED`` if one has ended, and the last reading is from before its end.
     """
     suspected = (entry for entry in memory.links.values() if entry.condition is SUSPECTED)
-    switches = (entry for entry in memory.switches.values() if entry.standing is Standing.NEW)
+    switches = (entry for entry in memory.switches.values() if entry.standing is CircuitState.NEW)
     changes: tuple[_Loss, ...] = (*suspected, *switches)
     ends = [entry.since + rules.hold_down for entry in changes]
     if any(memory.at is not None and memory.at < end <= at for end in ends):
@@ -210,11 +210,11 @@ def hold_down_ends_in(memory: Memory, rules: Rules, at: float) -> float | None:
 
 
 def _followed(
-    memory: Memory,
+    memory: FaultMemory,
     interpretation: Interpretation,
     rules: Rules,
     compared: Collection[int] | None,
-) -> Memory:
+) -> FaultMemory:
     """The memory after the reading, before anything is decided."""
     at = interpretation.at
     gap = memory.at is None or at - memory.at > rules.reading_lifetime
@@ -231,8 +231,8 @@ def _followed(
         old = memory.switches.get(guid)
         restarted = (
             old is None
-            or old.state is SwitchState.RETURNING
-            or (gap and old.standing is Standing.NEW)
+            or old.state is UnreadSwitch.RETURNING
+            or (gap and old.standing is CircuitState.NEW)
         )
         switches[guid] = (
             SwitchMemory(state, at) if old is None or restarted else replace(old, state=state)
@@ -252,7 +252,7 @@ def _followed(
 
 
 def _returning(
-    memory: Memory, interpretation: Interpretation, compared: Collection[int]
+    memory: FaultMemory, interpretation: Interpretation, compared: Collection[int]
 ) -> dict[int, SwitchMemory]:
     """The switches that answer again, and whose tables are still to be compared.
 
@@ -260,10 +260,10 @@ def _returning(
     """
     returning = {}
     for guid, entry in memory.switches.items():
-        answers = guid not in interpretation.switches and entry.standing is not Standing.NEW
+        answers = guid not in interpretation.switches and entry.standing is not CircuitState.NEW
         if answers and guid in interpretation.cabling.switch_names:
-            if entry.state is not SwitchState.RETURNING:
-                at, state = interpretation.at, SwitchState.RETURNING
+            if entry.state is not UnreadSwitch.RETURNING:
+                at, state = interpretation.at, UnreadSwitch.RETURNING
                 returning[guid] = SwitchMemory(state, at, entry.standing)
             elif guid not in compared:
                 returning[guid] = entry
@@ -304,7 +304,7 @@ def _seen_down(
     if entry.up_since is not None:
         downs = (*downs, at)[-rules.flaps :]
     if entry.condition is WATCHED:
-        standing = Standing.PASSED if entry.marked else Standing.NEW
+        standing = CircuitState.PASSED if entry.marked else CircuitState.NEW
         entry = LinkMemory(
             SUSPECTED, at, evidence, switch=0, marked=entry.marked, standing=standing
         )
@@ -331,7 +331,7 @@ def _seen_with_errors(entry: LinkMemory | None, at: float, evidence: str) -> Lin
         return LinkMemory(QUARANTINED, at, evidence)
     if entry.condition is QUARANTINED:
         return replace(entry, up_since=None)
-    standing = Standing.PASSED if entry.marked else Standing.NEW
+    standing = CircuitState.PASSED if entry.marked else CircuitState.NEW
     return replace(
         entry,
         condition=QUARANTINED,
@@ -378,7 +378,7 @@ class _Judgement:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: FaultMemory,
         interpretation: Interpretation,
         rules: Rules,
         operator: OperatorStates,
@@ -390,10 +390,10 @@ class _Judgement:
         self._operator = operator
         self._at = interpretation.at
         self._returning = {
-            guid for guid, entry in memory.switches.items() if entry.state is SwitchState.RETURNING
+            guid for guid, entry in memory.switches.items() if entry.state is UnreadSwitch.RETURNING
         }
 
-    def judgement(self) -> Judgement:
+    def judgement(self) -> ReadingOutcome:
         before = self._memory.alarm
         alarm = self._alarm()
         raised, cleared = before is None and alarm is not None, before is not None and alarm is None
@@ -401,7 +401,7 @@ class _Judgement:
             judgement = self._settled()
         else:
             opened = self._opened() if alarm is None else None
-            judgement = Judgement(replace(self._memory, alarm=alarm, opened=opened))
+            judgement = ReadingOutcome(replace(self._memory, alarm=alarm, opened=opened))
         if alarm is not None or self._rules.mode is not Mode.ACT:
             faults, restore = self._due()
             judgement = replace(judgement, proposed_fail=faults, proposed_restore=restore)
@@ -425,13 +425,13 @@ class _Judgement:
     def _new_links(self) -> Iterator[LinkMemory]:
         """Links that got worse, of which neither the breaker nor an operator has decided."""
         for link, entry in self._memory.links.items():
-            new = entry.condition.bad and entry.standing is Standing.NEW
+            new = entry.condition.bad and entry.standing is CircuitState.NEW
             if new and not entry.marked and not self._expected(link):
                 yield entry
 
     def _new_switches(self) -> Iterator[SwitchMemory]:
         for guid, entry in self._memory.switches.items():
-            if entry.standing is Standing.NEW and guid not in self._operator.switches:
+            if entry.standing is CircuitState.NEW and guid not in self._operator.switches:
                 yield entry
 
     def _expected(self, link: Link) -> bool:
@@ -443,9 +443,9 @@ class _Judgement:
 
     def _counts(self, entry: _Loss) -> bool:
         """Whether a loss counts in this window."""
-        if entry.standing is Standing.PASSED:
+        if entry.standing is CircuitState.PASSED:
             return self._at - entry.since < self._rules.breaker_window
-        return entry.standing is Standing.NEW
+        return entry.standing is CircuitState.NEW
 
     def _lost_switches(self) -> list[int]:
         """The switches lost in the window: not read now, or their links are still down."""
@@ -484,7 +484,7 @@ class _Judgement:
     def _young(self) -> bool:
         """Whether a change is within its hold-down."""
         suspected = (e for e in self._memory.links.values() if e.condition is SUSPECTED)
-        switches = (e for e in self._memory.switches.values() if e.standing is Standing.NEW)
+        switches = (e for e in self._memory.switches.values() if e.standing is CircuitState.NEW)
         changes: tuple[_Loss, ...] = (*suspected, *switches)
         return not all(map(self._held_down, changes))
 
@@ -532,7 +532,7 @@ class _Judgement:
         )
         return tuple(faults), tuple(restore)
 
-    def _settled(self) -> Judgement:
+    def _settled(self) -> ReadingOutcome:
         """The judgement that lets everything due through, and marks it if the mode allows."""
         memory = self._memory
         links = {link: self._passed(entry) for link, entry in memory.links.items()}
@@ -540,7 +540,7 @@ class _Judgement:
         opened = self._at if self._young() else None
         if self._rules.mode is not Mode.ACT:
             passed = replace(memory, links=links, switches=switches, opened=opened, alarm=None)
-            return Judgement(passed)
+            return ReadingOutcome(passed)
         faults, restore = self._due()
         for fault in faults:
             links[fault.link] = replace(links[fault.link], marked=True)
@@ -553,7 +553,7 @@ class _Judgement:
                 links[link] = replace(entry, evidence=NOT_COMPARED)
         withheld = self._withheld(switches) - {link for link, e in links.items() if e.marked}
         hosts = self._withheld_hosts(switches)
-        return Judgement(
+        return ReadingOutcome(
             replace(
                 memory,
                 links=links,
@@ -572,8 +572,8 @@ class _Judgement:
 
     def _passed(self, entry: _Entry) -> _Entry:
         due = isinstance(entry, SwitchMemory) or entry.condition.unusable
-        if due and entry.standing is Standing.NEW and self._held_down(entry):
-            return replace(entry, standing=Standing.PASSED)
+        if due and entry.standing is CircuitState.NEW and self._held_down(entry):
+            return replace(entry, standing=CircuitState.PASSED)
         return entry
 
     def _withheld_hosts(self, switches: Mapping[int, SwitchMemory]) -> dict[int, WithheldHost]:
@@ -585,9 +585,9 @@ class _Judgement:
             for host, evidence in self._interpretation.moved_hosts.items()
         }
         for guid, entry in switches.items():
-            if entry.standing is Standing.NEW:
+            if entry.standing is CircuitState.NEW:
                 continue
-            failed = entry.state is SwitchState.DEAD
+            failed = entry.state is UnreadSwitch.DEAD
             name = self._cabling.switch_name(guid)
             if guid in self._returning:
                 evidence = NOT_COMPARED
@@ -602,11 +602,13 @@ class _Judgement:
         """The links that nobody can confirm: those of silent and of returning switches, and those
         between two switches that were not read. Switches that were not let through do not count."""
         withheld = set()
-        passed = {guid: e.state for guid, e in switches.items() if e.standing is not Standing.NEW}
+        passed = {
+            guid: e.state for guid, e in switches.items() if e.standing is not CircuitState.NEW
+        }
         for guid, state in passed.items():
             for cable in self._cabling.cables_of_switch[guid]:
                 both = cable.lower.guid in passed and cable.upper.guid in passed
-                alone = state in (SwitchState.SILENT, SwitchState.RETURNING)
+                alone = state in (UnreadSwitch.SILENT, UnreadSwitch.RETURNING)
                 if cable.link is not None and (alone or both):
                     withheld.add(cable.link)
         return frozenset(withheld)

@@ -36,7 +36,7 @@ def bridge(fabric: LedgerView, old: Allocation, new: Allocation) -> Allocation |
     links = replace(new, requested=0, groups=(), columns=(), shape=None)
     if not old.isolated or not (old.beyond(new).size and new.beyond(old).size):
         return links
-    search, chosen = _Search(fabric, old, new), set[Uplink]()
+    search, chosen = _BridgeSearch(fabric, old, new), set[Uplink]()
     for plane in range(fabric.topology.planes):
         missing = search.missing(plane)
         if missing is None:
@@ -45,7 +45,7 @@ def bridge(fabric: LedgerView, old: Allocation, new: Allocation) -> Allocation |
     return _with(links, chosen, fabric.topology)
 
 
-class _Search:
+class _BridgeSearch:
     def __init__(self, fabric: LedgerView, old: Allocation, new: Allocation) -> None:
         self._topology = topology = fabric.topology
         self._free_uplinks, self._free_lanes = fabric.free_uplinks, fabric.free_lanes

@@ -9,7 +9,7 @@ from laas_service.domain.allocation import Allocation, Shape
 from laas_service.domain.grouping import grouped
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.moves.host_roles import HostRoles, HostSupply, Roles
-from laas_service.domain.moves.legal_shapes import LegalShape, Level
+from laas_service.domain.moves.legal_shapes import GroupLevel, LegalShape
 
 MOST_IN_A_POD = 1024
 """Choices of leaf groups in one pod that are looked at."""
@@ -25,10 +25,10 @@ class HostChoices(HostRoles):
     def of_shape(self, legal: LegalShape) -> Iterator[Roles]:
         """The choices; leaf groups that cost little come first."""
         shape = legal.shape
-        if legal.level is Level.LEAF:
+        if legal.level is GroupLevel.LEAF:
             for group in self.candidates(range(len(self.most)), shape.hosts):
                 yield ((group, shape.hosts),)
-        elif legal.level is Level.POD:
+        elif legal.level is GroupLevel.POD:
             for pod in range(self.topology.pods):
                 yield from self._in_pod(pod, shape.leaves, shape.hosts, shape.remainder_hosts)
         else:

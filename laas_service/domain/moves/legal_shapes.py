@@ -19,7 +19,7 @@ SHAPED = frozenset({"simple", "laas", "jigsaw", "lc"})
 """Names of the policies whose allocations own whole links and have a shape."""
 
 
-class Level(enum.Enum):
+class GroupLevel(enum.Enum):
     """Where the leaf groups of a placement lie together."""
 
     LEAF = "one leaf group"
@@ -30,7 +30,7 @@ class Level(enum.Enum):
 class LegalShape(NamedTuple):
     """A shape, and its level: with a remainder leaf alone in its pod, both levels look alike."""
 
-    level: Level
+    level: GroupLevel
     shape: Shape
 
 
@@ -44,16 +44,16 @@ def legal_shapes(
     """
     slots, groups, pods = topology.slots, topology.groups_per_pod, topology.pods
     if hosts <= slots:
-        yield LegalShape(Level.LEAF, one_leaf_shape(hosts))
+        yield LegalShape(GroupLevel.LEAF, one_leaf_shape(hosts))
     if policy == "simple":
         leaves, whole_pods = -(-hosts // slots), -(-hosts // (slots * groups))
         if 1 < leaves <= groups:
-            yield LegalShape(Level.POD, Shape(1, leaves, slots))
+            yield LegalShape(GroupLevel.POD, Shape(1, leaves, slots))
         elif 1 < whole_pods <= pods:
-            yield LegalShape(Level.FABRIC, Shape(whole_pods, groups, slots))
+            yield LegalShape(GroupLevel.FABRIC, Shape(whole_pods, groups, slots))
         return
     for shape in pod_shapes(hosts, slots, groups, topology.taper[0]):
-        yield LegalShape(Level.POD, shape)
+        yield LegalShape(GroupLevel.POD, shape)
     if policy == "laas":
         yield from _in_several_pods(-(-hosts // slots), 0, slots, topology)
         return
@@ -63,7 +63,7 @@ def legal_shapes(
             yield from _in_several_pods(*divmod(hosts, leaf_hosts), leaf_hosts, topology)
     if two_pods and pods > 1:
         for shape in two_pod_shapes(*divmod(hosts, slots), slots, groups):
-            yield LegalShape(Level.FABRIC, shape)
+            yield LegalShape(GroupLevel.FABRIC, shape)
 
 
 def _in_several_pods(
@@ -71,4 +71,4 @@ def _in_several_pods(
 ) -> Iterator[LegalShape]:
     groups, pods, taper = topology.groups_per_pod, topology.pods, topology.taper[1]
     for shape in multi_pod_shapes(leaves, rest, leaf_hosts, groups, pods, taper):
-        yield LegalShape(Level.FABRIC, shape)
+        yield LegalShape(GroupLevel.FABRIC, shape)

@@ -25,10 +25,10 @@ from laas_service.domain.admission.queue import (
 from laas_service.domain.allocation import Allocation, NoFit
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.nearest import Nearest
-from laas_service.domain.moves.plan_moves import MovePlan
+from laas_service.domain.moves.plan_moves import MovesToFit
 from laas_service.domain.policies.base import Policy
 
-MovePlanner = Callable[[Ledger, Waiting], MovePlan | NoFit]
+MovePlanner = Callable[[Ledger, Waiting], MovesToFit | NoFit]
 """Plans the moves for a waiting request, which does not fit as it is."""
 
 
@@ -91,7 +91,7 @@ class MovingQueue(EasyQueue):
         self._make(plan, waiting, now)
         return plan.placement
 
-    def _make(self, plan: MovePlan, waiting: Waiting, now: float) -> None:
+    def _make(self, plan: MovesToFit, waiting: Waiting, now: float) -> None:
         """Move the tenants and start the request."""
         if plan.at_once:
             for move in plan.moves:
@@ -124,7 +124,7 @@ class MovingQueue(EasyQueue):
     def _lost(self, move: Nearest) -> float:
         return self._seconds_lost if move.new_hosts else 0
 
-    def _head_fits_after(self, plan: MovePlan, waiting: Waiting, now: float) -> bool:
+    def _head_fits_after(self, plan: MovesToFit, waiting: Waiting, now: float) -> bool:
         """Whether the head keeps its reservation beside the request and the moved tenants."""
         reservation = self.reservation
         if reservation is None or waiting is self._waiting[0]:

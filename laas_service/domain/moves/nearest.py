@@ -24,7 +24,7 @@ from laas_service.domain.grouping import grouped
 from laas_service.domain.lanes import apart
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.moves.host_roles import HostRoles, HostSupply, Roles
-from laas_service.domain.moves.legal_shapes import LegalShape, Level
+from laas_service.domain.moves.legal_shapes import GroupLevel, LegalShape
 from laas_service.domain.search.bicliques import BicliqueSpec, bicliques
 from laas_service.domain.search.budget import SearchBudget
 
@@ -58,7 +58,7 @@ def nearest(
     the number of hosts asked for. Only placements with fewer new hosts than ``below`` count.
     The answer is no proof once the budget is exceeded.
     """
-    search = _Search(view, tenant, supply, budget, below)
+    search = _NearestSearch(view, tenant, supply, budget, below)
     for legal in shapes:
         if budget.exceeded:
             break
@@ -71,7 +71,7 @@ _Needs = Sequence[tuple[int, int]]
 """As in ``BicliqueSpec``."""
 
 
-class _Search(HostRoles):
+class _NearestSearch(HostRoles):
     def __init__(
         self,
         view: LedgerView,
@@ -111,9 +111,9 @@ class _Search(HostRoles):
     def try_shape(self, legal: LegalShape) -> None:
         """Look for a better placement of this shape."""
         shape = legal.shape
-        if legal.level is Level.LEAF:
+        if legal.level is GroupLevel.LEAF:
             self._in_one_leaf(shape)
-        elif legal.level is Level.POD:
+        elif legal.level is GroupLevel.POD:
             width = self.width
             pods = {group // width for group in self._stay}
             for pod in pods or self._pods_by_cost(shape.size):

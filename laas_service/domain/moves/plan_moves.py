@@ -81,7 +81,7 @@ _Choice = tuple[int, Shape, Roles]
 
 
 @dataclass(frozen=True, slots=True)
-class MovePlan:
+class MovesToFit:
     """Moves in order, and where the request fits after them."""
 
     moves: tuple[Nearest, ...]
@@ -108,7 +108,7 @@ def plan_moves(
     work: int = MOVES_WORK,
     thorough: bool = True,
     links_only: bool = False,
-) -> MovePlan | NoFit:
+) -> MovesToFit | NoFit:
     """The cheapest plan found of at most ``most_moves`` moves; without any if the request fits.
 
     ``movable`` says which tenants may move; by default all may. Containers, allocations inside
@@ -146,7 +146,7 @@ class _Planner:
         self._request = replace(request, packing=None)
         self._most_moves = most_moves
         self._budget = budget
-        self._best: MovePlan | None = None
+        self._best: MovesToFit | None = None
         self._tenants = sorted(
             (
                 a
@@ -182,7 +182,7 @@ class _Planner:
 
     def _keep(self, moves: Sequence[Nearest], placement: Allocation) -> None:
         if sum(move.new_hosts for move in moves) < self._least:
-            self._best = MovePlan(tuple(moves), placement)
+            self._best = MovesToFit(tuple(moves), placement)
 
     @property
     def _done(self) -> bool:
@@ -192,11 +192,11 @@ class _Planner:
 class _LinkPlanner(_Planner):
     """Moves of links alone: every tenant keeps its hosts."""
 
-    def plan(self) -> MovePlan | NoFit:
+    def plan(self) -> MovesToFit | NoFit:
         """A plan after which all tenants have the hosts that they had."""
         answer = self._placed()
         if isinstance(answer, Allocation):
-            return MovePlan((), answer)
+            return MovesToFit((), answer)
         self._tenants = [tenant for tenant in self._tenants if len(tenant.groups) > 1]
         if self._most_moves and self._helps_to_exchange_links(self._tenants):
             for count in range(1, min(self._most_moves, len(self._tenants)) + 1):
@@ -263,10 +263,10 @@ class _HostPlanner(_Planner):
         """The policies of tenants, by their names."""
         return {}
 
-    def plan(self, thorough: bool) -> MovePlan | NoFit:
+    def plan(self, thorough: bool) -> MovesToFit | NoFit:
         answer = self._placed()
         if isinstance(answer, Allocation):
-            return MovePlan((), answer)
+            return MovesToFit((), answer)
         spare = sum(tenant.size - min(tenant.requested, tenant.size) for tenant in self._tenants)
         if self._fabric.free_host_count + spare >= self._request.hosts:
             counts = range(1, min(self._most_moves, len(self._tenants)) + 1)

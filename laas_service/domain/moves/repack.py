@@ -19,7 +19,7 @@ from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.moves.nearest import Nearest
-from laas_service.domain.moves.plan_moves import MOVES_WORK, MovePlan, can_move
+from laas_service.domain.moves.plan_moves import MOVES_WORK, MovesToFit, can_move
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 
@@ -33,7 +33,7 @@ def repack(
     request: Request,
     movable: Callable[[Allocation], bool] | None = None,
     work: int = MOVES_WORK,
-) -> MovePlan | NoFit:
+) -> MovesToFit | NoFit:
     """New placements of all tenants that may move, beside which the request fits.
 
     The moves are made at once: a new placement may have what another tenant had. A tenant that
@@ -42,7 +42,7 @@ def repack(
     """
     answer = propose(policy, fabric, request)
     if isinstance(answer, Allocation):
-        return MovePlan((), answer)
+        return MovesToFit((), answer)
     empty = fabric.surface()
     tenants = [
         tenant
@@ -81,7 +81,7 @@ def repack(
 
 def _plan(
     tenants: Sequence[Allocation], placed: Sequence[Allocation], request: Request
-) -> MovePlan:
+) -> MovesToFit:
     """What changes. Hosts that a tenant had and has again are not new."""
     places = {place.id: place for place in placed}
     moves = []
@@ -92,4 +92,4 @@ def _plan(
         had = {share.group: share.hosts for share in tenant.groups}
         new = sum((hosts & ~had.get(group, 0)).bit_count() for group, hosts, _ in place.groups)
         moves.append(Nearest(place, new))
-    return MovePlan(tuple(moves), places[request.id], at_once=True)
+    return MovesToFit(tuple(moves), places[request.id], at_once=True)

@@ -11,7 +11,7 @@ from laas_service.domain.reimport.layout import Layout
 from laas_service.domain.topology import link_name
 
 
-class Change(NamedTuple):
+class ReimportChange(NamedTuple):
     """One difference: its kind, and what changed."""
 
     kind: str
@@ -21,7 +21,7 @@ class Change(NamedTuple):
         return f"{self.kind}: {self.detail}"
 
 
-def changes(before: Layout, after: Layout) -> list[Change]:
+def changes(before: Layout, after: Layout) -> list[ReimportChange]:
     """Every difference, [] if nothing changed; ``after`` must be ``aligned`` to ``before``."""
     return [
         *_tree(before, after),
@@ -32,14 +32,14 @@ def changes(before: Layout, after: Layout) -> list[Change]:
     ]
 
 
-def _tree(before: Layout, after: Layout) -> Iterator[Change]:
+def _tree(before: Layout, after: Layout) -> Iterator[ReimportChange]:
     old, new = before.topology.tree, after.topology.tree
     for name, a, b in (("m", old.m, new.m), ("w", old.w, new.w), ("taper", old.taper, new.taper)):
         if a != b:
-            yield Change("tree", f"{name} was {list(a)}, is {list(b)}")
+            yield ReimportChange("tree", f"{name} was {list(a)}, is {list(b)}")
 
 
-def _switches(before: Layout, after: Layout) -> Iterator[Change]:
+def _switches(before: Layout, after: Layout) -> Iterator[ReimportChange]:
     old, new = before.inventory.switch_of_guid, after.inventory.switch_of_guid
     places = [_places(layout) for layout in (before, after)]
     guid_at = {place: guid for guid, place in places[1].items()}
@@ -48,17 +48,21 @@ def _switches(before: Layout, after: Layout) -> Iterator[Change]:
         successor = guid_at.get(places[0].get(guid, ""))
         if successor is not None and successor not in old:
             replaced.add(successor)
-            yield Change("switch replaced", f"{_switch(old[guid])} by {_switch(new[successor])}")
+            yield ReimportChange(
+                "switch replaced", f"{_switch(old[guid])} by {_switch(new[successor])}"
+            )
         else:
-            yield Change("switch gone", _switch(old[guid]))
+            yield ReimportChange("switch gone", _switch(old[guid]))
     for guid in sorted(new.keys() - old.keys() - replaced):
-        yield Change("switch added", f"{_switch(new[guid])} {places[1].get(guid, '')}".strip())
+        yield ReimportChange(
+            "switch added", f"{_switch(new[guid])} {places[1].get(guid, '')}".strip()
+        )
     for guid in sorted(old.keys() & new.keys()):
         was, now = (place_of.get(guid, "no place in the tree") for place_of in places)
         if was != now:
-            yield Change("switch moved", f"{_switch(new[guid])} was {was}, is {now}")
+            yield ReimportChange("switch moved", f"{_switch(new[guid])} was {was}, is {now}")
         if old[guid].name != new[guid].name:
-            yield Change("switch renamed", f"{_switch(old[guid])} is now {new[guid].name}")
+            yield ReimportChange("switch renamed", f"{_switch(old[guid])} is now {new[guid].name}")
 
 
 def _places(layout: Layout) -> dict[int, str]:
@@ -69,7 +73,7 @@ def _places(layout: Layout) -> dict[int, str]:
     }
 
 
-def _cables(before: Layout, after: Layout) -> Iterator[Change]:
+def _cables(before: Layout, after: Layout) -> Iterator[ReimportChange]:
     """Cables gone, added and moved; a new cable on the link of one that is gone is that cable."""
     old = {(cable.lower, cable.upper): cable for cable in before.inventory.cables}
     new = {(cable.lower, cable.upper): cable for cable in after.inventory.cables}
@@ -80,33 +84,35 @@ def _cables(before: Layout, after: Layout) -> Iterator[Change]:
         cable = old[ends]
         successor = added.get(cable.link) if cable.link else None
         if successor is None:
-            yield Change("cable gone", _cable(cable, names))
+            yield ReimportChange("cable gone", _cable(cable, names))
         else:
             moved.add((successor.lower, successor.upper))
-            yield Change("cable moved", f"{_cable(cable, names)}, now {_ends(successor, names)}")
+            yield ReimportChange(
+                "cable moved", f"{_cable(cable, names)}, now {_ends(successor, names)}"
+            )
     for ends in sorted(new.keys() - old.keys() - moved):
-        yield Change("cable added", _cable(new[ends], names))
+        yield ReimportChange("cable added", _cable(new[ends], names))
     for ends in sorted(old.keys() & new.keys()):
         if old[ends].link != new[ends].link:
             was, now = _link(old[ends]), _link(new[ends])
-            yield Change("cable's link", f"{_ends(new[ends], names)} was {was}, is {now}")
+            yield ReimportChange("cable's link", f"{_ends(new[ends], names)} was {was}, is {now}")
 
 
-def _hosts(before: Layout, after: Layout) -> Iterator[Change]:
+def _hosts(before: Layout, after: Layout) -> Iterator[ReimportChange]:
     remaining = matched_hosts(before, after)
     old, new = before.inventory.host_names, after.inventory.host_names
     switches = [_switch_names(layout.inventory) for layout in (before, after)]
     for host in before.hosts():
         if host not in remaining:
-            yield Change("host gone", f"{old[host]}{_at(before, host, switches[0])}")
+            yield ReimportChange("host gone", f"{old[host]}{_at(before, host, switches[0])}")
     added = set(after.hosts()) - set(remaining.values())
     for host in sorted(added):
-        yield Change("host added", f"{new[host]}{_at(after, host, switches[1])}")
+        yield ReimportChange("host added", f"{new[host]}{_at(after, host, switches[1])}")
     for host, now in remaining.items():
         if old[host] != new[now]:
-            yield Change("host renamed", f"{old[host]} is now {new[now]}")
+            yield ReimportChange("host renamed", f"{old[host]} is now {new[now]}")
         if host != now:
-            yield Change("host's index", f"{new[now]} was {host}, is {now}")
+            yield ReimportChange("host's index", f"{new[now]} was {host}, is {now}")
         ports = zip(
             before.host_endpoints.get(host, ()), after.host_endpoints.get(now, ()), strict=False
         )
@@ -116,31 +122,31 @@ def _hosts(before: Layout, after: Layout) -> Iterator[Change]:
 
 def _port(
     name: str, old: Endpoint, new: Endpoint, switches: list[dict[int, str]]
-) -> Iterator[Change]:
+) -> Iterator[ReimportChange]:
     where = f"{name} rail {old.rail}"
     if old.guid != new.guid:
-        yield Change("adapter replaced", f"{where}: {old.guid:#018x} by {new.guid:#018x}")
+        yield ReimportChange("adapter replaced", f"{where}: {old.guid:#018x} by {new.guid:#018x}")
     if old.at != new.at:
         was, now = _port_name(old.at, switches[0]), _port_name(new.at, switches[1])
         kind = "host's port" if old.at.guid == new.at.guid else "host moved"
-        yield Change(kind, f"{where}: was on {was}, is on {now}")
+        yield ReimportChange(kind, f"{where}: was on {was}, is on {now}")
     if old.name != new.name and old.guid == new.guid:
-        yield Change("adapter renamed", f"{where}: {old.name} is now {new.name}")
+        yield ReimportChange("adapter renamed", f"{where}: {old.name} is now {new.name}")
 
 
-def _services(before: Inventory, after: Inventory) -> Iterator[Change]:
+def _services(before: Inventory, after: Inventory) -> Iterator[ReimportChange]:
     """Adapters that are not for tenants: storage, subnet managers, excluded hosts."""
     old = {e.guid: e for e in before.endpoints if e.host is None}
     new = {e.guid: e for e in after.endpoints if e.host is None}
     names = {**_switch_names(before), **_switch_names(after)}
     for guid in sorted(old.keys() - new.keys()):
-        yield Change("adapter not for tenants gone", _adapter(old[guid], names))
+        yield ReimportChange("adapter not for tenants gone", _adapter(old[guid], names))
     for guid in sorted(new.keys() - old.keys()):
-        yield Change("adapter not for tenants added", _adapter(new[guid], names))
+        yield ReimportChange("adapter not for tenants added", _adapter(new[guid], names))
     for guid in sorted(old.keys() & new.keys()):
         if old[guid] != new[guid]:
             was, now = _adapter(old[guid], names), _adapter(new[guid], names)
-            yield Change("adapter not for tenants moved", f"{was}, now {now}")
+            yield ReimportChange("adapter not for tenants moved", f"{was}, now {now}")
 
 
 def _switch_names(inventory: Inventory) -> dict[int, str]:

@@ -41,7 +41,7 @@ SLOTS_STAY = "it has slots of shared hosts, which a re-import does not renumber;
 def effects(ledger: LedgerView, before: Layout, after: Layout) -> list[Effect]:
     """The effect on each allocation, containers included, by id."""
     numbers = Renumbering.between(before, after)
-    comparison = _Comparison(ledger, before, after, numbers)
+    comparison = _EffectComparison(ledger, before, after, numbers)
     by_id = {held.id: comparison.effect(held) for held in ledger.everybody()}
     for held in ledger.sharers():
         by_id[held.id] = Effect(held.id, (SLOTS_STAY,))
@@ -64,7 +64,7 @@ def ledger_after(ledger: LedgerView, numbers: Renumbering) -> Ledger:
     return fabric
 
 
-class _Comparison:
+class _EffectComparison:
     """Compares each allocation before and after the re-import."""
 
     def __init__(

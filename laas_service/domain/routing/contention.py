@@ -196,7 +196,7 @@ class ShiftRoutes:
         for pod, column, uplinks in allocation.columns:
             plane, l2 = divmod(column, topology.tree.l2_per_pod)
             self._columns[plane, l2][self._pods[pod]] = uplinks
-        self._spines: dict[tuple[int, int], _Spines] = {}
+        self._spines: dict[tuple[int, int], _SpineUplinks] = {}
         self._pod_of_l2 = {
             topology.l2_of_column(pod, plane * topology.tree.l2_per_pod): (pod, plane)
             for pod in pods
@@ -263,7 +263,7 @@ class ShiftRoutes:
         lane = self._topology.plane_of_rail[:rail].count(plane)
         return spines.lanes[digit * lanes_of_rail + lane]
 
-    def _spines_of(self, plane: int, l2: int) -> _Spines:
+    def _spines_of(self, plane: int, l2: int) -> _SpineUplinks:
         shape, masks = self._shape, self._columns[plane, l2]
         with_rest_leaf = bool(self._rest_uplinks[plane] >> l2 & 1)
         level = Level(shape.pods, shape.leaves, shape.remainder_leaves + with_rest_leaf)
@@ -271,12 +271,14 @@ class ShiftRoutes:
         full, below = masks.get(0, 0), masks.get(shape.pods, 0)
         if level.units == 1:
             crossing = min(level.size, level.rest)
-            return _Spines(level, with_rest_leaf, _lanes(full & below, 0, crossing * rails, 0))
+            return _SpineUplinks(
+                level, with_rest_leaf, _lanes(full & below, 0, crossing * rails, 0)
+            )
         lanes = _lanes(full, below, level.size * rails, level.rest * rails)
-        return _Spines(level, with_rest_leaf, lanes)
+        return _SpineUplinks(level, with_rest_leaf, lanes)
 
 
-class _Spines(NamedTuple):
+class _SpineUplinks(NamedTuple):
     """The pods at one L2 index, and the spine uplink of each lane: first by digit, then by rail."""
 
     level: Level

@@ -43,7 +43,7 @@ from laas_service.domain.routing.default_tables import (
     Computed,
     DefaultRoutes,
 )
-from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
+from laas_service.domain.routing.tenant_tables import CompactedTree, NamedLink, tenant_ports
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 
@@ -53,7 +53,7 @@ class _Key(NamedTuple):
 
     allocation: Allocation
     shaped: bool
-    """As in ``Partition``."""
+    """As in ``CompactedTree``."""
 
     alone: bool
     """Whether it is all that its tenant holds."""
@@ -235,7 +235,7 @@ class _DefaultTables:
         entries where the tenant's lead nowhere: the default leads round the fault.
         """
         allocation, shaped, alone = key
-        partition = Partition(
+        partition = CompactedTree(
             self._topology, allocation, self._named_by_guid, self._failed, shaped=shaped
         )
         on_leaves = list(tenant_ports(self._topology, allocation))

@@ -73,7 +73,7 @@ def tenant_tables(
         spine, cables = f"spine:{lower}:{up // tree.cables[1]}", tree.cables[1]
         return NamedLink(link, f"l2:{pod}:{lower}", spine, f"up:{up}", down(pod, up, cables))
 
-    partition = Partition(topology, allocation, named_by_index, frozenset(failed_links))
+    partition = CompactedTree(topology, allocation, named_by_index, frozenset(failed_links))
     for leaf, rail, hosts in tenant_ports(topology, allocation):
         pod, local = divmod(leaf, tree.m[1])
         name = f"leaf:{pod}:{local}"
@@ -138,7 +138,7 @@ class NamedLink(NamedTuple, Generic[N]):
     down: N
 
 
-class Partition(Generic[N]):
+class CompactedTree(Generic[N]):
     """The switches and links of one allocation: its compacted tree.
 
     Upwards, an allocation with a remainder uses the links of ``contention.ShiftRoutes``. Where

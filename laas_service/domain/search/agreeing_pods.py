@@ -279,7 +279,7 @@ class _InPod(NamedTuple):
     nodes: Sequence[Node] = ()
 
 
-class History(NamedTuple):
+class PodHistory(NamedTuple):
     """The state of each pod at the last search, and when it last got something free.
 
     Searches see one state of the ledger after the other. A pod that has something free that it
@@ -296,7 +296,7 @@ class History(NamedTuple):
     nodes: tuple[dict[tuple[int, int], _InPod], ...]
     """The nodes of each pod as it is now, by leaves with room and of a node, or their bound."""
 
-    def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> History:
+    def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> PodHistory:
         """This history, continued by the present state."""
         changed = [
             number
@@ -313,7 +313,7 @@ class History(NamedTuple):
             before = self.pods[number]
             if lanes[number] & ~self.lanes[number] or pods[number].has_more_than(before):
                 freed[number] = event
-        return History(event, pods, lanes, tuple(freed), tuple(nodes))
+        return PodHistory(event, pods, lanes, tuple(freed), tuple(nodes))
 
 
 class Most(NamedTuple):
@@ -340,12 +340,12 @@ class AgreementMisfits:
     """Shapes whose full pods agree with no remainder pod."""
     most: dict[tuple[int, int], Most] = field(default_factory=dict, compare=False)
     """By hosts on a leaf and leaves."""
-    _now: History | None = None
+    _now: PodHistory | None = None
 
-    def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> History:
+    def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> PodHistory:
         """The history that ends with the present state."""
         if self._now is None:
-            self._now = History(0, pods, lanes, (0,) * len(pods), tuple([{} for _ in pods]))
+            self._now = PodHistory(0, pods, lanes, (0,) * len(pods), tuple([{} for _ in pods]))
         self._now = self._now.now(pods, lanes)
         return self._now
 

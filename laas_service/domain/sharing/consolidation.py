@@ -25,7 +25,7 @@ from laas_service.domain.allocation import Allocation
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.sharing.link_promises import RoutedSite
-from laas_service.domain.sharing.placement import BUDGET, Refused
+from laas_service.domain.sharing.placement import BUDGET, NotPlaced
 from laas_service.domain.sharing.policy import SharedSlots, change_on, held_by
 
 SEARCHES = 200
@@ -79,7 +79,9 @@ def empty_hosts(
     Raises:
         NotFound: the ledger is of no allocation that shares its hosts.
     """
-    search = _Search(policy.trial(fabric), fabric, movable, searches, budget, request_budget)
+    search = _EmptyingSearch(
+        policy.trial(fabric), fabric, movable, searches, budget, request_budget
+    )
     return search.answer(most_moves, most_per_host)
 
 
@@ -91,7 +93,7 @@ class _OutOfSearches(Exception):
     """All searches of a plan are used up."""
 
 
-class _Search:
+class _EmptyingSearch:
     """The search for one plan. The site is a copy, and holds the plan so far."""
 
     def __init__(
@@ -216,7 +218,7 @@ class _Search:
             demand = present.held_slots.demand
             answer = change_on(self.site, present, demand, self.budget, self.request_budget)
             if not isinstance(answer, Allocation):
-                self.cut_off |= isinstance(answer, Refused) and not answer.proven
+                self.cut_off |= isinstance(answer, NotPlaced) and not answer.proven
                 return None
             changes[id] = answer
             self._hold(id, answer)

@@ -124,7 +124,7 @@ class Held(NamedTuple):
         return {machine: len(units) for machine, units in self.embedding.items() if units}
 
 
-class LinkLoad(NamedTuple):
+class PromisedLoad(NamedTuple):
     """What a link promises to all clusters together, in the unit of its bandwidth."""
 
     link: int
@@ -347,12 +347,12 @@ class RoutedSite:
         ]
         return outage
 
-    def loads(self) -> list[LinkLoad]:
+    def loads(self) -> list[PromisedLoad]:
         """The load of each link that promises anything, ascending by number of link."""
         occupancy, outage = self.occupancy(), self.outage()
         (links,) = np.nonzero(self._certain + self._mean)
         return [
-            LinkLoad(
+            PromisedLoad(
                 link,
                 (int(self._certain[link]) + int(self._mean[link])) / GRAIN,
                 (int(self._variance[link]) / GRAIN) ** 0.5,

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from laas_service.domain.grouping import grouped
 from laas_service.domain.sharing.cluster import Cluster, Embedding
-from laas_service.domain.sharing.tree import Tree
+from laas_service.domain.sharing.tree import SlotTree
 
 
-class Move(NamedTuple):
+class MachineMove(NamedTuple):
     """A compute unit moves to a slot of another machine that is free before all moves."""
 
     unit: int
@@ -29,14 +29,14 @@ class Plan(NamedTuple):
 
     cluster: Cluster
     embedding: Embedding
-    moves: tuple[Move, ...] = ()
+    moves: tuple[MachineMove, ...] = ()
     added: tuple[tuple[int, int], ...] = ()
     """(unit, machine)"""
     removed: tuple[tuple[int, int], ...] = ()
     """(unit, machine)"""
 
 
-def planned(tree: Tree, cluster: Cluster, held: Embedding, counts: Mapping[int, int]) -> Plan:
+def planned(tree: SlotTree, cluster: Cluster, held: Embedding, counts: Mapping[int, int]) -> Plan:
     """The plan with the fewest moves to an embedding with ``counts[machine]`` units on each.
 
     ``held`` is the current embedding. Moves are as short as possible. Units that have no
@@ -59,10 +59,10 @@ def planned(tree: Tree, cluster: Cluster, held: Embedding, counts: Mapping[int, 
 
 
 def _nearest(
-    tree: Tree, leaving: list[tuple[int, int]], places: list[int]
-) -> tuple[list[Move], list[tuple[int, int]], list[int]]:
+    tree: SlotTree, leaving: list[tuple[int, int]], places: list[int]
+) -> tuple[list[MachineMove], list[tuple[int, int]], list[int]]:
     """Moves within a rack first, then within a pod, and so on; then the units and places left."""
-    moves: list[Move] = []
+    moves: list[MachineMove] = []
     for level in range(1, tree.top + 1):
         if not leaving or not places:
             break
@@ -71,7 +71,7 @@ def _nearest(
         for unit, source in leaving:
             near = free[tree.above(source, level)]
             if near:
-                moves.append(Move(unit, source, near.pop(0)))
+                moves.append(MachineMove(unit, source, near.pop(0)))
             else:
                 rest.append((unit, source))
         leaving, places = rest, sorted(place for machines in free.values() for place in machines)

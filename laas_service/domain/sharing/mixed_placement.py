@@ -21,15 +21,15 @@ from laas_service.domain.grouping import grouped
 from laas_service.domain.sharing.cluster import Cluster, Embedding, Whole
 from laas_service.domain.sharing.hose_load import cost_of_crossing
 from laas_service.domain.sharing.link_promises import RoutedSite, amounts_of
-from laas_service.domain.sharing.migration import Move, Plan
+from laas_service.domain.sharing.migration import MachineMove, Plan
 from laas_service.domain.sharing.placement import (
     COST_OF_A_STEP,
     STARTS,
-    Cost,
     Effort,
     Engine,
+    NotPlaced,
     Placed,
-    Refused,
+    PlanCost,
 )
 
 VISITS = 60
@@ -39,7 +39,7 @@ Places = Mapping[int, int]
 """Unit -> machine."""
 
 
-class _Search:
+class _MixedSearch:
     """The search for one request; slots and links of the cluster itself count as free."""
 
     def __init__(self, site: RoutedSite, cluster: Cluster, effort: Effort) -> None:
@@ -62,22 +62,24 @@ class _Search:
         self.amounts: Whole | None = None
         """By unit, as in ``link_promises.Unit``; None: not needed yet."""
 
-    def answer(self) -> Placed | Refused:
+    def answer(self) -> Placed | NotPlaced:
         """The cheapest plan found."""
         free = int(self.free.sum())
         if len(self.staying) + free < self.size:
-            return Refused(f"{free + len(self.before)} slots are free, {self.size} asked for", True)
+            return NotPlaced(
+                f"{free + len(self.before)} slots are free, {self.size} asked for", True
+            )
         try:
             first = next(self._candidates(), None)
         except LimitExceeded as error:
-            return Refused(str(error), False)
+            return NotPlaced(str(error), False)
         best, proven = self._of_all(first)
         if best is not None:
             return Placed(self._plan(best), self.cost(best), proven)
         if not self.blocked:
-            return Refused("no host has a slot and a link with room", proven)
+            return NotPlaced("no host has a slot and a link with room", proven)
         link, _ = self.blocked.most_common(1)[0]
-        return Refused(f"{self.site.routes.name(link)} has no room for the demands", proven)
+        return NotPlaced(f"{self.site.routes.name(link)} has no room for the demands", proven)
 
     def bounds(self) -> tuple[int, int]:
         """Nothing is known."""
@@ -98,7 +100,7 @@ class _Search:
         self.blocked.update(over)
         return not over
 
-    def cost(self, at: Places) -> Cost:
+    def cost(self, at: Places) -> PlanCost:
         """Migrations and footprint."""
         counts = Counter(at.values())
         below: Counter[tuple[int, int]] = Counter()
@@ -106,14 +108,16 @@ class _Search:
             for level in range(self.tree.top):
                 below[level, self.tree.above(machine, level)] += units
         moved = sum(at[unit] != machine for unit, machine in self.remain.items())
-        return Cost(moved, sum(min(units, self.size - units) for units in below.values()))
+        return PlanCost(moved, sum(min(units, self.size - units) for units in below.values()))
 
     def _plan(self, at: Places) -> Plan:
         units = self.remain.items()
         return Plan(
             self.cluster,
             embedding_of(at),
-            tuple(Move(unit, old, at[unit]) for unit, old in sorted(units) if at[unit] != old),
+            tuple(
+                MachineMove(unit, old, at[unit]) for unit, old in sorted(units) if at[unit] != old
+            ),
             tuple((unit, at[unit]) for unit in range(self.size) if unit not in self.remain),
             tuple((unit, m) for unit, m in sorted(self.before.items()) if unit >= self.size),
         )
@@ -191,7 +195,7 @@ class _Search:
         def extend(position: int, moved: int) -> None:
             """Try all places with ``at``, and the units from a position of the order on."""
             nonlocal best
-            if best is not None and Cost(moved, 0) >= self.cost(best):
+            if best is not None and PlanCost(moved, 0) >= self.cost(best):
                 return
             if position == self.size:
                 if best is None or self.cost(at) < self.cost(best):
@@ -238,7 +242,7 @@ class _Search:
         return self.fits(at)
 
 
-MIXED = Engine(_Search, VISITS)
+MIXED = Engine(_MixedSearch, VISITS)
 """For clusters whose machines may have different demands."""
 
 

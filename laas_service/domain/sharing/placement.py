@@ -36,7 +36,7 @@ from laas_service.domain.sharing.hose_load import (
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.migration import Plan, planned
 from laas_service.domain.sharing.routes import NO_LINK
-from laas_service.domain.sharing.tree import Tree
+from laas_service.domain.sharing.tree import SlotTree
 
 Counts = Mapping[int, int]
 """Machine -> units, all above 0."""
@@ -73,7 +73,7 @@ class Effort:
             raise LimitExceeded(CUT_OFF)
 
 
-class Cost(NamedTuple):
+class PlanCost(NamedTuple):
     """What a plan costs; plans are compared by migrations first."""
 
     migrations: int
@@ -86,12 +86,12 @@ class Placed(NamedTuple):
     """A plan that fits."""
 
     plan: Plan
-    cost: Cost
+    cost: PlanCost
     proven: bool
     """Whether no other embedding costs less."""
 
 
-class Refused(NamedTuple):
+class NotPlaced(NamedTuple):
     """No plan was found."""
 
     binding: str
@@ -100,10 +100,10 @@ class Refused(NamedTuple):
     """Whether no embedding fits."""
 
 
-class Search(Protocol):
+class PlacementSearch(Protocol):
     """The search for one request."""
 
-    def answer(self) -> Placed | Refused:
+    def answer(self) -> Placed | NotPlaced:
         """The cheapest plan found."""
 
     def bounds(self) -> tuple[int, int]:
@@ -118,7 +118,7 @@ class Engine:
     that found so far, and not proven.
     """
 
-    search: Callable[[RoutedSite, Cluster, Effort], Search]
+    search: Callable[[RoutedSite, Cluster, Effort], PlacementSearch]
     visits: int
     """As in ``Effort``, for each request."""
 
@@ -128,7 +128,7 @@ class Engine:
         cluster: Cluster,
         budget: int | None = BUDGET,
         request_budget: RequestBudget | None = None,
-    ) -> Placed | Refused:
+    ) -> Placed | NotPlaced:
         """A place for a new cluster, of least footprint.
 
         Raises:
@@ -146,7 +146,7 @@ class Engine:
         cluster: Cluster,
         budget: int | None = BUDGET,
         request_budget: RequestBudget | None = None,
-    ) -> Placed | Refused:
+    ) -> Placed | NotPlaced:
         """From what the site holds by this id to ``cluster``: other slots, other demands, or both.
 
         Units up to the new size remain.
@@ -158,11 +158,11 @@ class Engine:
         site.held(cluster.id)
         return self._answer(site, cluster, Effort(budget, self.visits, request_budget))
 
-    def _answer(self, site: RoutedSite, cluster: Cluster, effort: Effort) -> Placed | Refused:
+    def _answer(self, site: RoutedSite, cluster: Cluster, effort: Effort) -> Placed | NotPlaced:
         try:
             effort.spend(COST_OF_A_STEP + site.routes.count // 12 + len(cluster.demands))
         except LimitExceeded:
-            return Refused(CUT_OFF, False)
+            return NotPlaced(CUT_OFF, False)
         return self.search(site, cluster, effort).answer()
 
     def largest(
@@ -194,13 +194,13 @@ class Engine:
 class _Offer:
     """``tree_search.Offer``."""
 
-    tree: Tree
+    tree: SlotTree
     slots: Whole
     limits: list[Whole]
     previous: Embedding
 
 
-class _Search:
+class _RoutedSearch:
     """The search for one request; slots and links of the cluster itself count as free."""
 
     def __init__(self, site: RoutedSite, cluster: Cluster, effort: Effort) -> None:
@@ -227,16 +227,16 @@ class _Search:
         self.best: dict[int, int] | None = None
         """The cheapest embedding so far."""
 
-    def answer(self) -> Placed | Refused:
+    def answer(self) -> Placed | NotPlaced:
         """The cheapest plan found."""
         try:
             return self._answer()
         except LimitExceeded as error:
             if self.best is None:
-                return Refused(str(error), False)
+                return NotPlaced(str(error), False)
             return self._placed(self.best, proven=False)
 
-    def _answer(self) -> Placed | Refused:
+    def _answer(self) -> Placed | NotPlaced:
         plan = self._cheapest(self._offer(np.add))
         if plan is None:
             return self._refused(proven=True)
@@ -278,27 +278,27 @@ class _Search:
             return low, low
         return low, high
 
-    def _part(self, size: int) -> "_Search":
+    def _part(self, size: int) -> "_RoutedSearch":
         """The search for the first units alone. Raises: LimitExceeded."""
         self.effort.spend(COST_OF_A_STEP + self.routes.count // 12 + size)
         part = Cluster(self.cluster.id, self.cluster.demands[:size])
-        return _Search(self.site, part, self.effort)
+        return _RoutedSearch(self.site, part, self.effort)
 
     def _placed(self, counts: Counts, *, proven: bool) -> Placed:
         plan = planned(self.tree, self.cluster, self.previous, counts)
         return Placed(plan, self.cost(counts), proven)
 
-    def _refused(self, *, proven: bool) -> Refused:
+    def _refused(self, *, proven: bool) -> NotPlaced:
         free = int(self.slots.sum())
         if free < self.size:
-            return Refused(f"{free} slots are free, {self.size} asked for", True)
+            return NotPlaced(f"{free} slots are free, {self.size} asked for", True)
         if not self.blocked:
             for start in self._starts():
                 self._filling(start)
         if not self.blocked:
-            return Refused("no host has a slot and a link with room", proven)
+            return NotPlaced("no host has a slot and a link with room", proven)
         link, _ = self.blocked.most_common(1)[0]
-        return Refused(
+        return NotPlaced(
             f"{self.routes.name(link)} takes the load of {self.most[link]} more slots", proven
         )
 
@@ -313,7 +313,7 @@ class _Search:
             limits.append(limit)
         return _Offer(self.tree, self.slots, limits, self.staying)
 
-    def cost(self, counts: Counts) -> Cost:
+    def cost(self, counts: Counts) -> PlanCost:
         """Migrations and footprint of an embedding."""
         stay = sum(min(units, counts.get(m, 0)) for m, units in self.before.items())
         old = sum(self.before.values())
@@ -322,7 +322,7 @@ class _Search:
             for level in range(self.tree.top):
                 below[level, self.tree.above(machine, level)] += units
         footprint = sum(min(units, self.size - units) for units in below.values())
-        return Cost(min(old, self.size) - stay, footprint)
+        return PlanCost(min(old, self.size) - stay, footprint)
 
     def fits(self, counts: Counts) -> bool:
         """Whether all links take the load of an embedding, of the cluster or of a part of it.
@@ -393,7 +393,7 @@ class _Search:
     # step 3
 
     def _of_all(
-        self, best: dict[int, int] | None, least: Cost
+        self, best: dict[int, int] | None, least: PlanCost
     ) -> tuple[dict[int, int] | None, bool]:
         """The cheapest embedding of all, None if none fits; and whether the search came to an end.
 
@@ -419,7 +419,7 @@ class _Search:
             nonlocal best
             for p in range(position, len(order)):
                 moved = max(0, remain - stay - min(keeps[p], missing))
-                bound = max(least, Cost(moved, floor))
+                bound = max(least, PlanCost(moved, floor))
                 if missing > beyond[p] or (best is not None and bound >= self.cost(best)):
                     return
                 for units in range(min(room[p], missing), 0, -1):
@@ -455,7 +455,7 @@ class _Filling:
     units.
     """
 
-    def __init__(self, search: _Search) -> None:
+    def __init__(self, search: _RoutedSearch) -> None:
         self.search, self.routes = search, search.routes
         self.counts: dict[int, int] = {}
         self.placed = 0
@@ -552,5 +552,5 @@ def _counts(plan: Plan) -> dict[int, int]:
     return {machine: len(units) for machine, units in plan.embedding.items() if units}
 
 
-ALIKE = Engine(_Search, VISITS)
+ALIKE = Engine(_RoutedSearch, VISITS)
 """For clusters whose machines have the same demand."""

@@ -36,12 +36,12 @@ from laas_service.domain.sharing.cluster import GRAIN, Cluster, Demand, Embeddin
 from laas_service.domain.sharing.hose_load import cost_of_crossing
 from laas_service.domain.sharing.link_promises import (
     Held,
-    LinkLoad,
     Promised,
+    PromisedLoad,
     RoutedSite,
     amounts_of,
 )
-from laas_service.domain.sharing.migration import Move, Plan
+from laas_service.domain.sharing.migration import MachineMove, Plan
 from laas_service.domain.sharing.mixed_placement import MIXED
 from laas_service.domain.sharing.placement import (
     ALIKE,
@@ -49,8 +49,8 @@ from laas_service.domain.sharing.placement import (
     COST_OF_A_STEP,
     CUT_OFF,
     Engine,
+    NotPlaced,
     Placed,
-    Refused,
 )
 from laas_service.domain.sharing.routes import Routes
 from laas_service.domain.topology import Link
@@ -126,7 +126,7 @@ class SharedSlots:
         site, budget = self._site(fabric), request.budget
         cluster, asked = _cluster(request.id, demand), wanted.slots
         answer = _engine(alike=demand.alike).embed(site, cluster, request_budget=budget)
-        if isinstance(answer, Refused):
+        if isinstance(answer, NotPlaced):
             return _refusal(site, cluster, answer, budget, asked, alike=demand.alike)
         slots = _slots(site, demand, answer.plan)
         return Allocation(request.id, 0, NAME, (), parent=fabric.scope, slots=slots)
@@ -151,7 +151,7 @@ class SharedSlots:
         asked, demand = demand.slots, _bounded(fabric, demand)
         site = self._site(fabric)
         answer = change_on(site, allocation, demand, request_budget=budget)
-        if isinstance(answer, Refused):
+        if isinstance(answer, NotPlaced):
             alike = demand.alike and allocation.held_slots.demand.alike
             cluster = _cluster(allocation.id, demand)
             return _refusal(site, cluster, answer, budget, asked, alike=alike)
@@ -220,7 +220,7 @@ class SharedSlots:
         for number in range(most):
             cluster = _cluster(f"further {number}", demand)
             answer = embed(trial, cluster, request_budget=budget)
-            if isinstance(answer, Refused):
+            if isinstance(answer, NotPlaced):
                 return number
             embedding = answer.plan.embedding
             if budget is not None:
@@ -228,7 +228,7 @@ class SharedSlots:
             trial.hold(Held(cluster, embedding, trial.promised(cluster, embedding)))
         return most
 
-    def loads(self, fabric: LedgerView) -> list[LinkLoad]:
+    def loads(self, fabric: LedgerView) -> list[PromisedLoad]:
         """What each link promises to all sharers, ascending by link; it is as in ``Promise``.
 
         Where links have failed, with the traffic that takes others.
@@ -288,7 +288,7 @@ def change_on(
     demand: SlotDemand,
     budget: int | None = BUDGET,
     request_budget: RequestBudget | None = None,
-) -> Allocation | NoFit | Refused:
+) -> Allocation | NoFit | NotPlaced:
     """As ``SharedSlots.change``, on a site that holds the slots of the allocation.
 
     Without a place that fits, the answer does not say what would fit. ``budget`` is that of the
@@ -299,7 +299,7 @@ def change_on(
     alike = demand.alike and old.demand.alike
     cluster = _cluster(allocation.id, demand)
     answer = _engine(alike=alike).change(site, cluster, budget, request_budget)
-    if isinstance(answer, Refused):
+    if isinstance(answer, NotPlaced):
         return answer
     slots = _slots(site, demand, answer.plan)
     if not answer.plan.moves:
@@ -307,7 +307,7 @@ def change_on(
     try:
         return _in_order(site, allocation, old, slots, answer.plan, request_budget)
     except LimitExceeded as error:
-        return Refused(str(error), False)
+        return NotPlaced(str(error), False)
 
 
 def _in_order(
@@ -439,7 +439,7 @@ def _promises(site: RoutedSite, promised: Promised) -> tuple[Promise, ...]:
 
 def _ordered(
     site: RoutedSite, cluster: Cluster, plan: Plan, budget: RequestBudget | None
-) -> tuple[list[Move], tuple[Promise, ...]] | str:
+) -> tuple[list[MachineMove], tuple[Promise, ...]] | str:
     """Moves in an order in which the cluster fits after each, and what it needs in all.
 
     Tries them in turn, without steps back; if none fits, names the link that is in the way.
@@ -448,7 +448,7 @@ def _ordered(
     """
     size, amounts = len(cluster.demands), amounts_of(cluster)
     embedding = site.held(cluster.id).embedding
-    left, order, needed = list(plan.moves), list[Move](), dict[int, Promise]()
+    left, order, needed = list(plan.moves), list[MachineMove](), dict[int, Promise]()
     while left:
         name = ""
         for move in left:
@@ -472,7 +472,7 @@ def _ordered(
     return order, tuple(needed[link] for link in sorted(needed))
 
 
-def _after(embedding: Embedding, move: Move) -> Embedding:
+def _after(embedding: Embedding, move: MachineMove) -> Embedding:
     """The units on each machine after a move."""
     after = dict(embedding)
     after[move.source] = tuple(unit for unit in after[move.source] if unit != move.unit)
@@ -515,7 +515,7 @@ def _bounded(fabric: LedgerView, demand: SlotDemand) -> SlotDemand:
 def _refusal(
     site: RoutedSite,
     cluster: Cluster,
-    refused: Refused,
+    refused: NotPlaced,
     budget: RequestBudget | None,
     asked: int,
     *,

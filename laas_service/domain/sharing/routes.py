@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.routing.tenant_tables import NamedLink, Partition, tenant_ports
+from laas_service.domain.routing.tenant_tables import CompactedTree, NamedLink, tenant_ports
 from laas_service.domain.sharing.cluster import Whole
-from laas_service.domain.sharing.tree import Tree
+from laas_service.domain.sharing.tree import SlotTree
 from laas_service.domain.topology import LeafLink, Link, Topology, link_name
 
 NO_LINK, NO_ROUTE = 0, 1
@@ -64,7 +64,7 @@ class Routes:
         self.topology, self.hosts = topology, allocation.hosts(topology)
         pods = (topology.pods,) if topology.pods > 1 else ()
         children = (topology.slots, topology.groups_per_pod, *pods)
-        self.tree = Tree(children, 1, (1.0,) * len(children))
+        self.tree = SlotTree(children, 1, (1.0,) * len(children))
         """Its slots and capacities are not used: a site has its own for each machine and link."""
         self._tree = topology.tree
         self.links: list[Link] = [
@@ -88,7 +88,7 @@ class Routes:
         self._head = np.full(2 + 2 * len(self.links), -1, dtype=np.int64)
         self._out = np.zeros((self.tree.machines, self._switches), dtype=np.int32)
         """By machine and switch: the number of the link taken, less ``NO_ROUTE``."""
-        self._partition = Partition(topology, allocation, self._named, frozenset(failed))
+        self._partition = CompactedTree(topology, allocation, self._named, frozenset(failed))
         self._machines_of = {
             leaf: np.array([self.machine_of(host) for host in hosts], dtype=np.int64)
             for leaf, _, hosts in tenant_ports(topology, allocation)

@@ -11,7 +11,7 @@ from laas_service.domain.errors import InvalidInput
 
 
 @dataclass(frozen=True)
-class Tree:
+class SlotTree:
     """A tree of machines (level 0) with one root; vertices of a level have equally many children.
 
     A vertex is a (level, number); the children of (i + 1, n) have consecutive numbers of level
@@ -64,17 +64,17 @@ class Tree:
         return machine // self.below[level]
 
 
-def tapered(children: Sequence[int], slots: int, link: float, taper: Sequence[float]) -> Tree:
+def tapered(children: Sequence[int], slots: int, link: float, taper: Sequence[float]) -> SlotTree:
     """A tree whose level-(i + 1) uplinks have the capacity of the links below over ``taper[i]``.
 
     ``link`` is the capacity of a machine's link; a taper of 1 is full bandwidth.
 
     Raises:
-        InvalidInput: as ``Tree``, or a taper is not above 0.
+        InvalidInput: as ``SlotTree``, or a taper is not above 0.
     """
     if len(taper) != len(children) - 1 or any(share <= 0 for share in taper):
         raise InvalidInput("taper", tuple(taper), f"give {len(children) - 1} ratios above 0")
     capacity = [link]
     for size, share in zip(children, taper, strict=False):
         capacity.append(capacity[-1] * size / share)
-    return Tree(tuple(children), slots, tuple(capacity))
+    return SlotTree(tuple(children), slots, tuple(capacity))

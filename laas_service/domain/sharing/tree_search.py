@@ -23,7 +23,7 @@ import numpy as np
 
 from laas_service.domain.sharing.cluster import Cluster, Embedding, Numbers, Whole
 from laas_service.domain.sharing.migration import Plan, planned
-from laas_service.domain.sharing.tree import Tree
+from laas_service.domain.sharing.tree import SlotTree
 
 # -- costs of an embedding (sections IV-A and IV-F) ----------------------------
 
@@ -37,16 +37,16 @@ class Costs(NamedTuple):
     """For each link that the bandwidth of a unit crosses."""
 
 
-CostModel = Callable[[Tree, int], Costs]
+CostModel = Callable[[SlotTree, int], Costs]
 """(tree, units of the cluster) -> costs. The cheapest embedding is chosen."""
 
 
-def fewest_migrations(tree: Tree, size: int) -> Costs:
+def fewest_migrations(tree: SlotTree, size: int) -> Costs:
     """The paper's objective: a migration costs more than any footprint."""
     return Costs(2 * tree.top * size + 1, 1)
 
 
-def least_footprint(tree: Tree, size: int) -> Costs:
+def least_footprint(tree: SlotTree, size: int) -> Costs:
     """Costs for an embedding of least footprint, and among those one with few migrations."""
     return Costs(1, size + 1)
 
@@ -58,7 +58,7 @@ class Offer(Protocol):
     """What a cluster may use; its own slots and links count as free."""
 
     @property
-    def tree(self) -> Tree: ...
+    def tree(self) -> SlotTree: ...
 
     @property
     def slots(self) -> Whole:
@@ -78,10 +78,10 @@ class Offer(Protocol):
 
 def cheapest(offer: Offer, cluster: Cluster, costs: CostModel = fewest_migrations) -> Plan | None:
     """The cheapest plan within an offer; None if the cluster does not fit."""
-    return _Search(offer, cluster, costs).answer()
+    return _TreeSearch(offer, cluster, costs).answer()
 
 
-class Room(NamedTuple):
+class SubtreeRoom(NamedTuple):
     """How many units the subtrees of each vertex take if the centre is above them.
 
     Both lists have an array of shape (vertices,) for each level.
@@ -93,7 +93,7 @@ class Room(NamedTuple):
     """With the limit of the link above the vertex."""
 
 
-def slot_count(tree: Tree, slots: Whole, limits: Sequence[Whole]) -> Room:
+def slot_count(tree: SlotTree, slots: Whole, limits: Sequence[Whole]) -> SubtreeRoom:
     """Section IV-B, bottom up.
 
     ``slots`` are the free slots of the machines; ``limits[l]`` bounds the units below each
@@ -103,10 +103,10 @@ def slot_count(tree: Tree, slots: Whole, limits: Sequence[Whole]) -> Room:
     for level, children in enumerate(tree.children, 1):
         within.append(count[-1].reshape(-1, children).sum(axis=1))
         count.append(np.minimum(within[-1], limits[level]) if level < tree.top else within[-1])
-    return Room(within, count)
+    return SubtreeRoom(within, count)
 
 
-class Step(NamedTuple):
+class FillStep(NamedTuple):
     """Units that are placed alike around a centre."""
 
     stay: bool
@@ -123,7 +123,7 @@ class Filling(NamedTuple):
 
     centres: Whole
     """Vertex numbers."""
-    taken: dict[Step, Whole]
+    taken: dict[FillStep, Whole]
     """Units that a step takes."""
     crossing: list[Whole]
     """Units beyond the link above the centre, beyond the link above its parent, ...: alpha."""
@@ -131,7 +131,7 @@ class Filling(NamedTuple):
     """Units of all steps."""
 
 
-class _Search:
+class _TreeSearch:
     """The search for one request."""
 
     def __init__(self, offer: Offer, cluster: Cluster, costs: CostModel) -> None:
@@ -145,16 +145,16 @@ class _Search:
         self.steps = self._steps()
         self.rooms = {stay: self._room(stay=stay) for stay, _ in self.steps}
 
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[FillStep]:
         """The steps, those of the cheapest units first."""
         move, link = self.costs
         kinds = (True, False) if self.previous and move > 0 else (False,)
-        steps = [Step(stay, ring) for stay in kinds for ring in range(self.tree.top + 1)]
+        steps = [FillStep(stay, ring) for stay in kinds for ring in range(self.tree.top + 1)]
         return sorted(
             steps, key=lambda x: (move * (not x.stay) + 2 * link * x.ring, not x.stay, x.ring)
         )
 
-    def _room(self, *, stay: bool, placed: Sequence[Whole] | None = None) -> Room:
+    def _room(self, *, stay: bool, placed: Sequence[Whole] | None = None) -> SubtreeRoom:
         """Room for units that stay, or for all units.
 
         ``placed`` units below each vertex, by level, are subtracted.
@@ -197,7 +197,7 @@ class _Search:
         capacity = [self._above(self.links[up], up, level, centres) for up in range(level, top)]
         placed = np.zeros(len(centres), dtype=np.int64)
         in_ring = {ring: np.zeros(len(centres), dtype=np.int64) for ring in range(level, top + 1)}
-        taken: dict[Step, Whole] = {}
+        taken: dict[FillStep, Whole] = {}
         for step in self.steps if len(centres) else ():
             ring = step.ring
             if ring < level:
@@ -211,7 +211,7 @@ class _Search:
             taken[step] = units
         return Filling(centres, taken, crossing, placed)
 
-    def _ring(self, step: Step, level: int, centres: Whole) -> Whole:
+    def _ring(self, step: FillStep, level: int, centres: Whole) -> Whole:
         """Room for the units of a step around each centre, shape (centres,)."""
         ring, (within, slot_count) = step.ring, self.rooms[step.stay]
         room = self._above(within[ring], ring, level, centres)
@@ -247,21 +247,23 @@ class _Search:
 
     # computeEmbedding
 
-    def compute_embedding(self, centre: tuple[int, int], taken: dict[Step, int]) -> dict[int, int]:
+    def compute_embedding(
+        self, centre: tuple[int, int], taken: dict[FillStep, int]
+    ) -> dict[int, int]:
         """Machine -> number of units; those that stay are placed first."""
         placed = _sums(self.tree, np.zeros(self.tree.machines, dtype=np.int64))
         for stay in sorted({step.stay for step, units in taken.items() if units}, reverse=True):
             room = self._room(stay=stay, placed=placed)
             machines = placed[0].copy()
             for ring in range(centre[0], self.tree.top + 1):
-                for machine, units in self._spread(room, centre, ring, taken[Step(stay, ring)]):
+                for machine, units in self._spread(room, centre, ring, taken[FillStep(stay, ring)]):
                     machines[machine] += units
             placed = _sums(self.tree, machines)
         (used,) = np.nonzero(placed[0])
         return {int(machine): int(placed[0][machine]) for machine in used}
 
     def _spread(
-        self, room: Room, centre: tuple[int, int], ring: int, amount: int
+        self, room: SubtreeRoom, centre: tuple[int, int], ring: int, amount: int
     ) -> Iterator[tuple[int, int]]:
         """(machine, units) for ``amount`` units in a ring, on the first machines with room."""
         level, vertex = centre
@@ -281,7 +283,7 @@ class _Search:
         yield from self._shared(room, vertices, amount)
 
     def _shared(
-        self, room: Room, vertices: Sequence[tuple[int, int, int]], amount: int
+        self, room: SubtreeRoom, vertices: Sequence[tuple[int, int, int]], amount: int
     ) -> Iterator[tuple[int, int]]:
         """(machine, units) for ``amount`` units below ``vertices``: (level, number, most units)."""
         for level, vertex, most in vertices:
@@ -298,7 +300,7 @@ class _Search:
                 return
 
 
-def _sums(tree: Tree, machines: Whole) -> list[Whole]:
+def _sums(tree: SlotTree, machines: Whole) -> list[Whole]:
     """Sums over the machines below every vertex: an array of shape (vertices,) for each level."""
     sums = [machines]
     for children in tree.children:

@@ -27,7 +27,7 @@ from laas_service.domain.verification.partition import (
     WHOLE_LINKS,
     L2Place,
     LeafPlace,
-    Partition,
+    TenantTree,
 )
 
 N = TypeVar("N", bound=Hashable)
@@ -84,7 +84,7 @@ def routes(topology: Topology, allocation: Allocation, permutation: Permutation)
         Blocked: the construction finds no lane for a flow.
     """
     tree = topology.tree
-    partition = Partition(topology, allocation)
+    partition = TenantTree(topology, allocation)
     copies = tree.taper[0] * tree.taper[1]
     flow_routes: list[Route] = []
     for rails in partition.planes(topology):
@@ -99,7 +99,7 @@ def routes(topology: Topology, allocation: Allocation, permutation: Permutation)
 
 
 def _leaf_level(
-    topology: Topology, partition: Partition, rail: int, permutation: Permutation
+    topology: Topology, partition: TenantTree, rail: int, permutation: Permutation
 ) -> Iterator[tuple[int, int, int]]:
     """(source host, target host, uplink index) of every flow that leaves its leaf on a rail."""
     copies = topology.tree.taper[0]
@@ -118,7 +118,7 @@ def _leaf_level(
 
 def _spine_level(
     topology: Topology,
-    partition: Partition,
+    partition: TenantTree,
     l2: int,
     flows: Sequence[tuple[int, int, int, int]],
     copies: int,

@@ -48,7 +48,7 @@ Group = dict[int, frozenset[int] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class ChainTopology:
     """A topology with the contents of its groups."""
 
     id: int
@@ -57,7 +57,7 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChainStep:
     """A step of the chain; ``roots`` and ``adapters`` are the GUID lists of its engine file."""
 
     id: int
@@ -73,9 +73,9 @@ class ChainFiles:
     """What the files say, and the violations that reading them showed."""
 
     violations: list[str] = field(default_factory=list)
-    topologies: dict[int, Topology] = field(default_factory=dict)
+    topologies: dict[int, ChainTopology] = field(default_factory=dict)
     """By id."""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ChainStep] = field(default_factory=list)
     """By ascending id: the order in which the manager runs them."""
     levels: dict[int, int] = field(default_factory=dict)
     """Switch GUID -> level: 1 is a leaf, 3 a spine."""
@@ -88,10 +88,10 @@ def read(files: Mapping[str, str], *, one_rule: bool = False) -> ChainFiles:
 
     ``one_rule``: the release of the vendor's OpenSM allows a port group one rule only.
     """
-    return _Reader(files, one_rule).result
+    return _ChainReader(files, one_rule).result
 
 
-class _Reader:
+class _ChainReader:
     def __init__(self, files: Mapping[str, str], one_rule: bool) -> None:
         self._files, self._one_rule = files, one_rule
         self.result = ChainFiles()
@@ -228,7 +228,7 @@ class _Reader:
                 if given[key] not in groups:
                     self._wrong(TOPOLOGIES_FILE, f"topology {id}: no group {given[key]!r}")
             switches, adapters = groups.get(given["sw-grp"], {}), groups.get(given["hca-grp"], {})
-            topologies[id] = Topology(id, switches, adapters)
+            topologies[id] = ChainTopology(id, switches, adapters)
         if len(topologies) > TOPOLOGIES or max(topologies, default=0) > TOPOLOGIES:
             self._wrong(TOPOLOGIES_FILE, f"the vendor's OpenSM holds {TOPOLOGIES} topologies")
 
@@ -236,7 +236,7 @@ class _Reader:
 
     def _steps(self) -> None:
         keys = frozenset({"id", "engine", "topology", "config", "use", "fallback-to", "path-bit"})
-        steps: dict[int, Step] = {}
+        steps: dict[int, ChainStep] = {}
         for block in self._blocks(CHAINS_FILE, "unicast-step", keys, frozenset()):
             given = dict(block)
             id, topology = _number(given.get("id")), _number(given.get("topology", "0"))
@@ -251,7 +251,7 @@ class _Reader:
             if given.get("engine") not in DETERMINISTIC | ADAPTIVE:
                 self._wrong(CHAINS_FILE, f"step {id}: no manual has engine {given.get('engine')!r}")
             lists = self._engine_lists(id, given["config"]) if "config" in given else {}
-            steps[id] = Step(
+            steps[id] = ChainStep(
                 id,
                 given.get("engine", ""),
                 topology,

@@ -19,7 +19,7 @@ from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.verification import chain_files
-from laas_service.domain.verification.chain_files import ADAPTIVE, ChainFiles, Group, Step
+from laas_service.domain.verification.chain_files import ADAPTIVE, ChainFiles, ChainStep, Group
 from laas_service.domain.verification.isolation import addressable
 from laas_service.domain.verification.nest import Nest
 from laas_service.domain.verification.partition import WHOLE_LINKS
@@ -94,11 +94,11 @@ def chain_verdict(
     is described at ``chain_files.read``.
     """
     read = chain_files.read(files, one_rule=one_rule)
-    judge = _Judge(topology, inventory, links, read)
+    judge = _ChainJudge(topology, inventory, links, read)
     return judge.verdict(list(allocations), placements)
 
 
-class _Judge:
+class _ChainJudge:
     def __init__(
         self,
         topology: Topology,
@@ -111,7 +111,7 @@ class _Judge:
         self._result = ChainVerdict(read.violations)
         self._endpoints = {e.guid: e for e in inventory.endpoints}
         self._endpoint_at = {e.at: e for e in inventory.endpoints}
-        self._steps: dict[int, Step] = {}
+        self._steps: dict[int, ChainStep] = {}
 
     def _wrong(self, text: str) -> None:
         self._result.violations.append(f"chains: {text}")
@@ -220,7 +220,7 @@ class _Judge:
         for id in sorted(self._read.topologies.keys() - self._steps.keys()):
             self._wrong(f"no step routes topology {id}: the base step does")
 
-    def _check_lists(self, step: Step, adapters: Group, cables: Sequence[Cable]) -> None:
+    def _check_lists(self, step: ChainStep, adapters: Group, cables: Sequence[Cable]) -> None:
         """The roots are the topology's highest switches, and the end nodes its adapters."""
         levels = self._read.levels
         switches = {end.guid for cable in cables for end in (cable.lower, cable.upper)}

@@ -41,7 +41,7 @@ class Rail:
         return grouped((place.pod, place) for place in places)
 
 
-class Partition:
+class TenantTree:
     """The virtual fat-tree of an allocation."""
 
     def __init__(self, topology: Topology, allocation: Allocation) -> None:

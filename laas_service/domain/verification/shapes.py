@@ -19,7 +19,7 @@ from laas_service.domain.verification.bandwidth import (
     random_permutation,
 )
 from laas_service.domain.verification.isolation import addressable
-from laas_service.domain.verification.partition import WHOLE_LINKS, L2Place, Partition, Rail
+from laas_service.domain.verification.partition import WHOLE_LINKS, L2Place, Rail, TenantTree
 from laas_service.domain.verification.stars import star_violations
 
 
@@ -35,7 +35,7 @@ def shape_violations(topology: Topology, allocation: Allocation) -> list[str]:
         return [f"shape: {allocation.id}: it holds no host"]
     if allocation.policy == "starcube":
         return [f"shape: {allocation.id}: {text}" for text in star_violations(topology, allocation)]
-    partition = Partition(topology, allocation)
+    partition = TenantTree(topology, allocation)
     problems = [*_size(topology, allocation, partition), *_hosts(topology, allocation, partition)]
     problems += [
         f"link {link_name(link)} is in a place without a host of its own"
@@ -51,7 +51,7 @@ def _up(flows: int, taper: int) -> int:
     return -(-flows // taper)
 
 
-def _size(topology: Topology, allocation: Allocation, partition: Partition) -> Iterator[str]:
+def _size(topology: Topology, allocation: Allocation, partition: TenantTree) -> Iterator[str]:
     """The number of hosts: as requested, rounded up only as the policy rounds."""
     held, requested = allocation.size, allocation.requested
     rail = partition.rails[0]
@@ -69,7 +69,7 @@ def _size(topology: Topology, allocation: Allocation, partition: Partition) -> I
                 yield f"{_leaf(0, place)} has {len(hosts)} of {topology.slots} hosts, not all"
 
 
-def _hosts(topology: Topology, allocation: Allocation, partition: Partition) -> Iterator[str]:
+def _hosts(topology: Topology, allocation: Allocation, partition: TenantTree) -> Iterator[str]:
     """Conditions (1) to (3), and the recorded shape.
 
     All rails have the same hosts and leaf groups, so checking one rail is enough.
@@ -147,7 +147,7 @@ def _shape(allocation: Allocation, counts: dict[int, list[int]], full: int) -> S
 
 
 def _links(
-    topology: Topology, allocation: Allocation, partition: Partition, rails: list[int]
+    topology: Topology, allocation: Allocation, partition: TenantTree, rails: list[int]
 ) -> Iterator[str]:
     """Conditions (4) to (6) for the rails of one plane."""
     first = partition.rails[rails[0]]
@@ -177,7 +177,7 @@ def _leaf(rail: int, place: tuple[int, int]) -> str:
     return f"leaf {place[0]}/{place[1]} on rail {rail}"
 
 
-def _joined(partition: Partition, rails: list[int]) -> Iterator[str]:
+def _joined(partition: TenantTree, rails: list[int]) -> Iterator[str]:
     """Uplinks of a partition in one leaf group.
 
     It needs none, except with several hosts and several rails of a plane: then the leaves of
@@ -220,7 +220,7 @@ def _uplinks(
             yield f"(4, 5) {_leaf(number, place)} has uplinks {_set(uplinks - common)} alone"
 
 
-def _spineless(partition: Partition, pods: Collection[int], where: str) -> Iterator[str]:
+def _spineless(partition: TenantTree, pods: Collection[int], where: str) -> Iterator[str]:
     """A partition in one pod holds no spine uplinks."""
     for place, spines in sorted(partition.spines.items()):
         if place.pod in pods and spines:
@@ -236,7 +236,7 @@ def _set(uplinks: Collection[int]) -> str:
 
 
 def _spines(
-    topology: Topology, partition: Partition, rails: list[int], *, extended: bool
+    topology: Topology, partition: TenantTree, rails: list[int], *, extended: bool
 ) -> Iterator[str]:
     """Condition (6): pods use one set of spines for each L2 index, the remainder pod a subset.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.topology import Topology
-from laas_service.domain.verification.partition import L2Place, Partition
+from laas_service.domain.verification.partition import L2Place, TenantTree
 
 
 def star_violations(topology: Topology, allocation: Allocation) -> Iterator[str]:
@@ -18,7 +18,7 @@ def star_violations(topology: Topology, allocation: Allocation) -> Iterator[str]
     if topology.rails > 1:
         yield f"a star has one rail, not {topology.rails}"
         return
-    tree, partition = topology.tree, Partition(topology, allocation)
+    tree, partition = topology.tree, TenantTree(topology, allocation)
     if allocation.size != allocation.requested:
         yield f"{allocation.requested} hosts were requested and {allocation.size} are held"
     for link in partition.strangers:

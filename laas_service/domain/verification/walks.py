@@ -20,7 +20,7 @@ from laas_service.domain.verification.isolation import addressable
 from laas_service.domain.verification.nest import Nest
 from laas_service.domain.verification.partition import WHOLE_LINKS
 from laas_service.domain.verification.shared import Shared
-from laas_service.domain.verification.wires import Step, Wires
+from laas_service.domain.verification.wires import CableStep, Wires
 
 NO_PORT = 255
 """The port in a table row that means: no entry for this destination."""
@@ -199,7 +199,7 @@ def _above(topology: Topology, inventory: Inventory, allocation: Allocation) -> 
 
 
 def _trespasses(
-    path: Sequence[Step], allocation: Allocation, owners: Mapping[Link, str], must_arrive: bool
+    path: Sequence[CableStep], allocation: Allocation, owners: Mapping[Link, str], must_arrive: bool
 ) -> Iterator[str]:
     """Violations by a path that arrives: turns from down to up, and links of others.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef
 
 
-class Step(NamedTuple):
+class CableStep(NamedTuple):
     """A cable on a path, and whether the path follows it upwards."""
 
     cable: Cable
@@ -30,13 +30,13 @@ class Wires:
 
     def walk(
         self, start: int, destination: int, known: Collection[int] = ()
-    ) -> tuple[list[Step], str | None]:
+    ) -> tuple[list[CableStep], str | None]:
         """Follow the tables from the switch ``start`` to a destination (GUIDs).
 
         Returns the cables passed, and a sentence about why the path does not arrive (None if
         it does). The walk ends early at a switch of ``known``, whose path is known to arrive.
         """
-        path: list[Step] = []
+        path: list[CableStep] = []
         visited = {start}
         switch = start
         while switch not in known:
@@ -50,14 +50,14 @@ class Wires:
             if out not in self._far_ends:
                 return path, f"port {port} of {self._name(switch)} leads nowhere"
             far, cable = self._far_ends[out]
-            path.append(Step(cable, out == cable.lower))
+            path.append(CableStep(cable, out == cable.lower))
             if far.guid in visited:
                 return path, f"it comes to {self._name(far.guid)} twice"
             visited.add(far.guid)
             switch = far.guid
         return path, None
 
-    def passed(self, path: Sequence[Step]) -> Iterator[PortRef]:
+    def passed(self, path: Sequence[CableStep]) -> Iterator[PortRef]:
         """The ports through which a path enters the switches on its way."""
         return (cable.upper if up else cable.lower for cable, up in path)
 

@@ -7,7 +7,7 @@ import numpy as np
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.routes import Routes
-from laas_service.domain.sharing.tree import Tree
+from laas_service.domain.sharing.tree import SlotTree
 from laas_service.domain.topology import Topology, Xgft
 
 PAPER = "paper's tree"
@@ -19,7 +19,7 @@ ROUTED = "routed links"
 GROUNDS = (PAPER, SUMMED, ROUTED)
 
 
-def routed_site(tree: Tree, ground: str, risk: float = 0.05) -> RoutedSite:
+def routed_site(tree: SlotTree, ground: str, risk: float = 0.05) -> RoutedSite:
     """The service's ledger on all hosts of a fat-tree that has the capacities of a tree.
 
     The tree has machines, racks and pods below one root. On ``ROUTED`` the uplink of a rack or a

@@ -20,7 +20,7 @@ from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.migration import Plan
 from laas_service.domain.sharing.placement import ALIKE, Placed
-from laas_service.domain.sharing.tree import Tree, tapered
+from laas_service.domain.sharing.tree import SlotTree, tapered
 
 REQUESTS = 80_000
 WARM_UP = 1 / 8
@@ -68,7 +68,7 @@ ENGINES: Mapping[str, Engine[Site]] = {
 }
 
 
-def network(size: float) -> Tree:
+def network(size: float) -> SlotTree:
     """The paper's tree: 40 servers a rack, 40 racks a pod, 10 pods; gamma1 is 4.
 
     ``size`` below 0.02 of the paper's gives fewer racks a pod.

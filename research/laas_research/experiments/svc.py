@@ -19,7 +19,7 @@ from laas_research.virtual_clusters.svc import svc, tivc
 from laas_service.domain.sharing.cluster import Cluster, Embedding
 from laas_service.domain.sharing.placement import ALIKE, Placed
 from laas_service.domain.sharing.routes import NO_LINK
-from laas_service.domain.sharing.tree import Tree, tapered
+from laas_service.domain.sharing.tree import SlotTree, tapered
 
 MEAN_SIZE = 49
 """Tasks of a job."""
@@ -42,7 +42,7 @@ METHODS: Mapping[str, float] = {MEAN_VC: 0.05, "SVC (0.05)": 0.05, "SVC (0.02)":
 """Method -> probability of an outage that its site allows on each link."""
 
 
-def network(size: float, taper: float) -> Tree:
+def network(size: float, taper: float) -> SlotTree:
     """The paper's tree of 4-slot machines: 20 in a rack, 10 racks a pod, 5 pods.
 
     ``taper`` is that of the racks' uplinks; pods have the full bandwidth of their racks.
@@ -149,7 +149,7 @@ class Ground(Protocol):
 class PaperTree:
     """A tree with the paper's ledger and one of its searches."""
 
-    def __init__(self, tree: Tree, method: str) -> None:
+    def __init__(self, tree: SlotTree, method: str) -> None:
         self._tree, self._search = tree, tivc if method == TIVC else svc
         self._site = Site(tree, METHODS.get(method, 0.05))
         sizes = [tree.vertices(level) for level in range(tree.top)]
@@ -183,7 +183,7 @@ class PaperTree:
 class RoutedHosts:
     """The service's ledger and search."""
 
-    def __init__(self, tree: Tree, method: str, ground: str) -> None:
+    def __init__(self, tree: SlotTree, method: str, ground: str) -> None:
         self._site = routed_site(tree, ground, METHODS.get(method, 0.05))
         self.capacity = self._site.bandwidth.copy()
         self.capacity[NO_LINK] = np.inf

@@ -24,7 +24,7 @@ from laas_service.domain.sharing.cluster import (
     Numbers,
     Whole,
 )
-from laas_service.domain.sharing.tree import Tree
+from laas_service.domain.sharing.tree import SlotTree
 
 _STANDARD = NormalDist()
 
@@ -80,7 +80,7 @@ class Links:
         InvalidInput: ``risk`` is not above 0 and at most 0.5.
     """
 
-    def __init__(self, tree: Tree, risk: float = 0.05) -> None:
+    def __init__(self, tree: SlotTree, risk: float = 0.05) -> None:
         if not 0 < risk <= 0.5:
             raise InvalidInput("risk", risk, "give a probability above 0 and at most 0.5")
         self.tree = tree
@@ -166,7 +166,7 @@ def crossing(demands: Sequence[Demand], inside: Sequence[float]) -> Demands:
     return Demands(np.where(crosses, both.mean, 0.0), np.where(crosses, both.variance, 0.0))
 
 
-def promise_of(tree: Tree, cluster: Cluster, embedding: Embedding) -> Promise:
+def promise_of(tree: SlotTree, cluster: Cluster, embedding: Embedding) -> Promise:
     """The demand of a cluster on every link with machines of it on both sides."""
     inside = grouped(
         ((level, tree.above(machine, level)), vm)
@@ -190,7 +190,7 @@ def promise_of(tree: Tree, cluster: Cluster, embedding: Embedding) -> Promise:
 class Site:
     """The slots and links of one tree, and the clusters on them; ``risk`` as for ``Links``."""
 
-    def __init__(self, tree: Tree, risk: float = 0.05) -> None:
+    def __init__(self, tree: SlotTree, risk: float = 0.05) -> None:
         self.tree = tree
         self.links = Links(tree, risk)
         self.free = np.full(tree.machines, tree.slots, dtype=np.int64)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from laas_research.virtual_clusters.site import Site
 from laas_service.domain.grouping import grouped
 from laas_service.domain.sharing.cluster import GRAIN, Cluster
-from laas_service.domain.sharing.migration import Move, Plan
+from laas_service.domain.sharing.migration import MachineMove, Plan
 
 
 class PathCosts(NamedTuple):
@@ -227,7 +227,7 @@ def _planned(site: Site, cluster: Cluster, pairs: Pairs) -> Plan:
     """The plan that moves as many units between machines as ``pairs`` say."""
     _, held, _ = site.clusters.get(cluster.id, (cluster, {}, {}))
     at: dict[int, int] = {}
-    moves, removed = list[Move](), list[tuple[int, int]]()
+    moves, removed = list[MachineMove](), list[tuple[int, int]]()
     for machine, units in sorted(held.items()):
         left = list(units)
         targets = sorted((t, n) for (source, t), n in pairs.items() if source == machine)
@@ -235,7 +235,7 @@ def _planned(site: Site, cluster: Cluster, pairs: Pairs) -> Plan:
         for target, count in targets:
             going, left = left[:count], left[count:]
             at.update(dict.fromkeys(going, target))
-            moves += [Move(unit, machine, target) for unit in going if target != machine]
+            moves += [MachineMove(unit, machine, target) for unit in going if target != machine]
         removed += [(unit, machine) for unit in left]
     stay = [at[unit] for unit in sorted(at)]
     new = [

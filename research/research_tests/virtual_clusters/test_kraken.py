@@ -21,15 +21,15 @@ from laas_research.virtual_clusters.svc import svc
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.sharing import tree_search
 from laas_service.domain.sharing.cluster import Cluster
-from laas_service.domain.sharing.tree import Tree, tapered
+from laas_service.domain.sharing.tree import SlotTree, tapered
 from research_tests.virtual_clusters.printed import INFINITE, Printed, extra_units
 from tests.unit.domain.sharing import every_embedding as judge
 
 TREES = {
-    "one rack": Tree((3,), 3, (2,)),
-    "racks": Tree((2, 3), 2, (2, 3)),
+    "one rack": SlotTree((3,), 3, (2,)),
+    "racks": SlotTree((2, 3), 2, (2, 3)),
     "tapered": tapered((2, 2, 2), 2, 3, (1.5, 2)),
-    "thin top": Tree((3, 2), 2, (4, 1)),
+    "thin top": SlotTree((3, 2), 2, (4, 1)),
 }
 every_tree = pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 seeds = given(st.integers(0, 10**6))
@@ -248,7 +248,7 @@ def test_fastest_migrations_take_as_little_time_as_any(tree, seed):
 
 def test_all_upgrades_on_a_tiny_tree():
     """Two racks of two machines; one cluster in all its possible places, another on machine 0."""
-    tree = Tree((2, 2), 2, (2, 1))
+    tree = SlotTree((2, 2), 2, (2, 1))
     for start in judge.valid(tree, [], 3, 0.5):
         for size, bandwidth, taken in product((3, 4, 5), (0.5, 1.0), (0, 1, 2)):
             site = Site(tree)
@@ -313,7 +313,7 @@ def test_baselines_give_what_they_can_and_never_less_than_valid(tree, seed):
 
 
 def test_oktopus_takes_the_lowest_subtree_that_the_judge_sees():
-    tree = Tree((3, 2), 2, (1, 2))
+    tree = SlotTree((3, 2), 2, (1, 2))
     site = Site(tree)
     split = oktopus(site, Cluster.alike("a", 3, 1))
     together = oktopus(site, Cluster.alike("a", 2, 9))
@@ -416,7 +416,7 @@ def test_the_paper_s_slot_counts():
 def test_as_printed_a_server_s_own_slots_are_forgotten():
     """Algorithm 3 sums over children, but a server has none. It refuses one unit on one server
     with a thin link, although the unit fits (property 1)."""
-    tree = Tree((1,), 1, (1,))
+    tree = SlotTree((1,), 1, (1,))
     assert Printed(tree, [1], [[0]]).embed(1) == INFINITE
     plan = kraken.embed(Site(tree), Cluster.alike("a", 1, 2))
     assert plan is not None
@@ -424,7 +424,7 @@ def test_as_printed_a_server_s_own_slots_are_forgotten():
 
 def test_as_printed_a_unit_goes_to_the_server_beside():
     """One unit on two servers: footprint 2 as printed; 0 is possible (property 3)."""
-    tree = Tree((2,), 1, (1,))
+    tree = SlotTree((2,), 1, (1,))
     assert Printed(tree, [1, 1], [[1, 1]]).embed(1) == 2
     plan = kraken.embed(Site(tree), Cluster.alike("a", 1, 1))
     assert plan is not None
@@ -434,7 +434,7 @@ def test_as_printed_a_unit_goes_to_the_server_beside():
 def test_as_printed_room_to_spare_is_a_refusal():
     """Algorithm 4 stops at z = 0 only. With more room than units z is negative, so that the
     search goes on to the core, which is infinite. The only possible centre is the switch."""
-    tree = Tree((3,), 1, (1,))
+    tree = SlotTree((3,), 1, (1,))
     assert Printed(tree, [1, 1, 1], [[1, 1, 1]]).footprint(1, 0, 2) == INFINITE
     assert Printed(tree, [1, 1, 1], [[1, 1, 1]]).footprint(1, 0, 3) == 3
 
@@ -442,7 +442,7 @@ def test_as_printed_room_to_spare_is_a_refusal():
 def test_as_printed_new_units_do_not_help_the_centre():
     """One unit becomes three, and two slots beside it are free. No unit has to move (property 2),
     but with the new size as n, extraCUs demands migrations below every vertex."""
-    tree = Tree((1, 1), 3, (1, 1))
+    tree = SlotTree((1, 1), 3, (1, 1))
     assert extra_units(below=1, size=3) == 1
     site = Site(tree)
     site.claim(Cluster.alike("a", 1, 1), {0: (0,)})
@@ -454,7 +454,7 @@ def test_as_printed_new_units_do_not_help_the_centre():
 def test_an_arbitrary_unit_is_not_good_enough():
     """Algorithm 2, line 6: the centre is server 0, and one unit may stay elsewhere. So either of
     the two other units may be released, but only one choice has the least footprint."""
-    tree = Tree((2, 2), 4, (1, 4))
+    tree = SlotTree((2, 2), 4, (1, 4))
     site = Site(tree)
     site.claim(Cluster.alike("a", 4, 0.5), {0: (0, 1), 1: (2,), 2: (3,)})
     plan = kraken.upgrade(site, "a", factor=2)

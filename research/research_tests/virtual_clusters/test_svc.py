@@ -17,11 +17,15 @@ from laas_research.virtual_clusters.site import Demands, Links, Site, smaller
 from laas_research.virtual_clusters.svc import svc, tivc
 from laas_service.domain.errors import DoubleClaim, InvalidInput, LimitExceeded, NotFound
 from laas_service.domain.sharing.cluster import Cluster, Demand
-from laas_service.domain.sharing.tree import Tree, tapered
+from laas_service.domain.sharing.tree import SlotTree, tapered
 from research_tests.virtual_clusters import judge
 
-SMALL = Tree((2, 3), 2, (10.0, 18.0))  # 6 machines of 2 slots in 3 racks
-TREES = {"racks": SMALL, "one rack": Tree((4,), 2, (9.0,)), "deep": Tree((2, 2, 2), 1, (5, 8, 9))}
+SMALL = SlotTree((2, 3), 2, (10.0, 18.0))  # 6 machines of 2 slots in 3 racks
+TREES = {
+    "racks": SMALL,
+    "one rack": SlotTree((4,), 2, (9.0,)),
+    "deep": SlotTree((2, 2, 2), 1, (5, 8, 9)),
+}
 every_tree = pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 seeds = given(st.integers(0, 10**6))
 few = settings(max_examples=12)
@@ -162,7 +166,7 @@ def test_releasing_leaves_no_trace(seed):
 
 def test_the_paper_s_example_takes_two_and_four():
     """Figure 3: <6, 10> on two machines of 5 slots: 2 and 4 use 20 of each link, 3 and 3 use 30."""
-    tree = Tree((2,), 5, (50.0,))
+    tree = SlotTree((2,), 5, (50.0,))
     site, cluster = Site(tree), Cluster.alike("a", 6, 10)
     embedding = svc(site, cluster)
     assert embedding is not None
@@ -174,7 +178,7 @@ def test_the_paper_s_example_takes_two_and_four():
 
 
 def test_a_full_link_will_do_for_certain_demands_only():
-    tree = Tree((2,), 1, (10.0,))
+    tree = SlotTree((2,), 1, (10.0,))
     assert svc(Site(tree), Cluster.alike("a", 2, 10)) is not None
     assert svc(Site(tree), Cluster.alike("a", 2, 10, 0.001)) is None
 
@@ -182,9 +186,9 @@ def test_a_full_link_will_do_for_certain_demands_only():
 def test_mistakes_are_named():
     site, cluster = Site(SMALL), Cluster.alike("a", 3, 1)
     for wrong in (
-        lambda: Tree((), 1, ()),
-        lambda: Tree((2,), 0, (1.0,)),
-        lambda: Tree((2,), 1, (0.0,)),
+        lambda: SlotTree((), 1, ()),
+        lambda: SlotTree((2,), 0, (1.0,)),
+        lambda: SlotTree((2,), 1, (0.0,)),
         lambda: tapered((2, 2), 1, 1, (0,)),
         lambda: Links(SMALL, 0.7),
     ):

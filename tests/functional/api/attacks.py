@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from laas_service.api.app import ROUTES
-from laas_service.api.resource import Route
+from laas_service.api.resource import Operation
 
 Request = dict[str, Any]
 
@@ -85,7 +85,7 @@ CONTROLS = "\x01\x1b\x7f\x80\x85\x9b\x9f\u061c\u200e\u200f\u2028\u2029\u202a\u20
 """Control characters of all blocks, separators, and characters that change the direction."""
 
 
-def _url(route: Route, allocation: str, host: str = "node00") -> str:
+def _url(route: Operation, allocation: str, host: str = "node00") -> str:
     path = route.path.replace("<fabric_id>", "main").replace("<path:name>", host)
     path = path.replace("<path:switch_id>", "leaf-0-0")
     path = path.replace("<link_id>", "leaf-0-0-0").replace("<allocation_id>", allocation)
@@ -93,19 +93,19 @@ def _url(route: Route, allocation: str, host: str = "node00") -> str:
     return path + ("?hosts=1" if path.endswith("/fit") else "")
 
 
-def _of(route: Route, allocation: str, headers: dict[str, str]) -> Request:
+def _of(route: Operation, allocation: str, headers: dict[str, str]) -> Request:
     body = BODIES.get((route.method, route.path))
     url = _url(route, allocation)
     return {"method": route.method, "path": url, "json": body, "headers": headers}
 
 
-def _operators() -> list[Route]:
+def _operators() -> list[Operation]:
     """The routes that no tenant may use."""
     tenants = re.compile(r"laas:(fabric:(get|map)|quota:get|allocation:.*)")
     return [route for route in ROUTES if route.rule and not tenants.fullmatch(route.rule)]
 
 
-def _one() -> list[Route]:
+def _one() -> list[Operation]:
     return [route for route in ROUTES if "<allocation_id>" in route.path]
 
 

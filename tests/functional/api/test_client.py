@@ -439,7 +439,7 @@ def test_options_may_stand_before_or_after(server, capsys):
 
 
 def options(*words):
-    return command.Laas().parser.parse_args(words)
+    return command.LaasShell().parser.parse_args(words)
 
 
 def test_a_token_is_sent(monkeypatch):

@@ -98,7 +98,7 @@ SILENT = {"allocation set", "allocation delete"}
 PLAIN = {"allocation ranks", "view"}
 """Commands that print no table."""
 
-COMMANDS = sorted(set(command.Laas().command_manager.commands) - {"help", "complete"})
+COMMANDS = sorted(set(command.LaasShell().command_manager.commands) - {"help", "complete"})
 
 NO_FABRIC = {"fabric list", "fabric delete", "quota show"}
 """Commands that need no fabric to be chosen, beside those about allocations."""

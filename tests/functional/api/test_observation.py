@@ -15,12 +15,12 @@ from laas_service.domain.faults.counters import (
     Data,
     Findings,
     Foreign,
-    PortCounters,
     PortErrors,
+    PortReading,
     SwitchCounters,
 )
 from laas_service.domain.faults.interpretation import Cabling, interpret
-from laas_service.domain.faults.observation import Judgement, Rules, judge
+from laas_service.domain.faults.observation import ReadingOutcome, Rules, judge
 from laas_service.domain.faults.reading import EndReading, FabricReading, PortState
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.topology import parse_link
@@ -48,7 +48,7 @@ def see(deployment):
             reading = FabricReading(clock[0], tuple(ends), PortRef(1, 1), 32, 32)
             seen = interpret(Cabling(inventory), reading)
 
-            def judgement(before: Observation, seen=seen) -> Judgement:
+            def judgement(before: Observation, seen=seen) -> ReadingOutcome:
                 rules = replace(RULES, mode=before.mode or RULES.mode)
                 return judge(before.memory, seen, rules, clock[0], before.operator)
 
@@ -161,7 +161,7 @@ def test_counters_are_shown_with_links_and_allocations(client, deployment):
     fabric = deployment.store.fabrics.get("main")
     cable = fabric.inventory.cable_of_link[parse_link(LINK)]
     guid, at = cable.lower.guid, 1_800_000_000.0
-    deployment.store.port_counters.record("main", [SwitchCounters(guid, at, {1: PortCounters({})})])
+    deployment.store.port_counters.record("main", [SwitchCounters(guid, at, {1: PortReading({})})])
     error = PortErrors(cable.lower, "PortRcvErrors", at, "grew", "gone")
     foreign = Foreign("gone", "up", 5000, 10, 100, 60.0)
     found = Findings(guid, at, True, (error,), (foreign,), {"gone": Data(1, 2, 3, 4)})
@@ -191,7 +191,7 @@ def test_data_of_live_allocations_is_counted(client, deployment):
     body = {"name": "blue", "hosts": 4, "project_id": "p"}
     id = client.post("/v1/allocations", json=body).json["id"]
     guid = deployment.store.fabrics.get("main").inventory.leaf_guids[0]
-    reading = SwitchCounters(guid, 1_800_000_000.0, {1: PortCounters({})})
+    reading = SwitchCounters(guid, 1_800_000_000.0, {1: PortReading({})})
     found = Findings(guid, reading.at, True, data={id: Data(1, 2, 3, 4)})
     deployment.store.port_counters.record("main", [reading])
     deployment.store.port_counters.account("main", lambda *_: (CounterMemory(reading), found))

@@ -12,7 +12,7 @@ import pytest
 
 from laas_service.domain.faults.counters import (
     CounterRules,
-    PortCounters,
+    PortReading,
     SwitchCounters,
     accounted,
     findings,
@@ -104,16 +104,16 @@ def read(deployment, at, words):
     """Readings of all switches, accounted as a worker does; ``words`` by (GUID, port)."""
     fabric = deployment.store.fabrics.get("main")
     cabling, rules = Cabling(fabric.inventory), CounterRules()
-    ports: dict[int, dict[int, PortCounters]] = defaultdict(dict)
+    ports: dict[int, dict[int, PortReading]] = defaultdict(dict)
     for cable in fabric.inventory.cable_of_link.values():
         for end in (cable.lower, cable.upper):
-            ports[end.guid][end.port] = PortCounters({"PortXmitData": 0, "PortRcvData": 0})
+            ports[end.guid][end.port] = PortReading({"PortXmitData": 0, "PortRcvData": 0})
     for endpoint in fabric.inventory.endpoints:
-        ports[endpoint.at.guid][endpoint.at.port] = PortCounters(
+        ports[endpoint.at.guid][endpoint.at.port] = PortReading(
             {"PortXmitData": 0, "PortRcvData": 0}
         )
     for (guid, port), (sent, received) in words.items():
-        ports[guid][port] = PortCounters({"PortXmitData": sent, "PortRcvData": received})
+        ports[guid][port] = PortReading({"PortXmitData": sent, "PortRcvData": received})
     readings = [SwitchCounters(guid, at, found) for guid, found in ports.items()]
     deployment.store.port_counters.record("main", readings)
 
@@ -170,7 +170,7 @@ def test_where_only_the_upper_switch_was_read_its_counters_tell(client, deployme
     cable = deployment.store.fabrics.get("main").inventory.cable_of_link[parse_link(name)]
     upper = cable.upper
     for at, words in ((1_800_000_000.0, 0), (1_800_000_010.0, 1_250_000_000)):
-        ports = {upper.port: PortCounters({"PortXmitData": 0, "PortRcvData": words})}
+        ports = {upper.port: PortReading({"PortXmitData": 0, "PortRcvData": words})}
         fabric = deployment.store.fabrics.get("main")
         cabling, rules = Cabling(fabric.inventory), CounterRules()
         deployment.store.port_counters.record("main", [SwitchCounters(upper.guid, at, ports)])

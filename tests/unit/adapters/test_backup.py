@@ -18,19 +18,19 @@ from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.restore import LIFT, restore
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.ufm_memory import SqlUfmMemory
-from laas_service.adapters.ufm.memory import Request
+from laas_service.adapters.ufm.memory import PartitionRequest
 from laas_service.app.lifecycle import State
 from laas_service.app.records import (
     Drift,
     Holding,
     HostState,
     LinkState,
-    Move,
+    MoveDecision,
     QueueRoom,
+    QueueWait,
     RoomMove,
     RoomState,
     SwitchState,
-    Wait,
 )
 from laas_service.domain.allocation import (
     Allocation,
@@ -103,10 +103,11 @@ def lived_in(store):
     share(store, "part", Allocation("part", 2, "test", leaves, spines))
     slots(store, "sharer", "part", SlotDemand(3, 1.0, 0.25))
     store.placement_changes.move(
-        active(store, "moving"), lambda fabric: Move(elsewhere("moving"), "another way")
+        active(store, "moving"), lambda fabric: MoveDecision(elsewhere("moving"), "another way")
     )
     store.admissions.admit(
-        new("waits", "key", duration=9.5), lambda fabric: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "full"))
+        new("waits", "key", duration=9.5),
+        lambda fabric: QueueWait(NoFit(Refusal.TOO_FEW_HOSTS, "full")),
     )
     store.components.set_host_state("f", 5, HostState.DRAINED)
     store.components.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED)
@@ -121,7 +122,7 @@ def lived_in(store):
     store.observations.note_applied("f", Applied(None, "nobody"))
     SqlQuotas(store._engine).set("blue", 12, None)
     ufm = SqlUfmMemory(store._engine)
-    ufm.begin(Request("f", 0x101, False, frozenset({0x1B, 0x2B}), 1))
+    ufm.begin(PartitionRequest("f", 0x101, False, frozenset({0x1B, 0x2B}), 1))
     ufm.mark("f", [PortRef(0x1A, 3)])
     SqlLeases(store._engine).take("f", "worker-1", 60)
     SqlLeases(store._engine).enrol("worker-1", 60)

@@ -13,14 +13,14 @@ import sqlalchemy as sa
 from laas_service.adapters.db import models, soundness
 from laas_service.adapters.db.engine import consistent_read
 from laas_service.adapters.db.store import SqlStore
-from laas_service.app.lifecycle import Faults
+from laas_service.app.lifecycle import AllocationFaults
 from laas_service.app.records import HostState, LinkState, Observation, Source, SwitchState
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.errors import NotFound
 from laas_service.domain.faults.interpretation import Cabling, interpret
 from laas_service.domain.faults.memory import LinkCondition
-from laas_service.domain.faults.observation import Judgement, Mode, Rules, judge
+from laas_service.domain.faults.observation import Mode, ReadingOutcome, Rules, judge
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import LeafLink, Link, SpineLink
 from laas_service.messages import Initiator
@@ -44,11 +44,11 @@ class Site:
         self.cabling = Cabling(generated.inventory)
         self.store.fabrics.add("f", generated.topology, generated.inventory)
 
-    def look(self, after: float = 1.0, seconds: float = 10.0) -> Judgement:
+    def look(self, after: float = 1.0, seconds: float = 10.0) -> ReadingOutcome:
         self.now += after
         reading = self.fabric.read(self.now)
 
-        def judgement(seen: Observation) -> Judgement:
+        def judgement(seen: Observation) -> ReadingOutcome:
             rules = replace(self.rules, mode=seen.mode or self.rules.mode)
             interpretation = interpret(self.cabling, reading)
             return judge(seen.memory, interpretation, rules, self.now, seen.operator)
@@ -280,7 +280,7 @@ def test_maintenance_of_a_switch_is_told_to_the_owners_of_its_links(site):
     assert site.store.fabrics.get("f").routes_generation == routes
     record = site.store.allocations.get("t")
     tree = site.fabric.generated.topology.tree
-    assert record.faults == Faults(drained=tuple(sorted(theirs, key=tree.link_id)))
+    assert record.faults == AllocationFaults(drained=tuple(sorted(theirs, key=tree.link_id)))
     assert "under maintenance" in record.history[-1].reason
     assert set(site.store.fabrics.ledger("f")[0].drained_links) == site.links_of(spine)
     site.store.components.set_switch_state("f", spine, SwitchState.UP)

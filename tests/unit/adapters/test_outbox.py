@@ -12,7 +12,7 @@ from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import SUCCESSORS, State
 from laas_service.app.notifications import allocation_event, priority
-from laas_service.app.records import HostState, LinkState, Wait
+from laas_service.app.records import HostState, LinkState, QueueWait
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.topology import LeafLink
@@ -79,7 +79,9 @@ def test_a_life_is_told_in_order_with_states_and_who_asked(telling, outbox):
 
 def test_who_waits_is_told_of_and_admitted_later(telling, outbox):
     wish = replace(new("q", wait=True), by=ALICE)
-    telling.admissions.admit(wish, lambda fabric: Wait(NoFit(Refusal.TOO_FEW_HOSTS, "none free")))
+    telling.admissions.admit(
+        wish, lambda fabric: QueueWait(NoFit(Refusal.TOO_FEW_HOSTS, "none free"))
+    )
     telling.admissions.admit_waiting("f", lambda fabric: [across_pods("q")])
     assert [(n.event_type, n.old_state, n.new_state, n.initiator) for n in told(outbox)] == [
         ("isolated_network.allocation.create.start", None, "queued", ALICE),

@@ -22,8 +22,8 @@ from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.documents import allocation_document
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.app.lifecycle import HOLDING, Action, Faults, Phase, State, next_action
-from laas_service.app.records import HostState, LinkState, Move, Wait
+from laas_service.app.lifecycle import HOLDING, Action, AllocationFaults, Phase, State, next_action
+from laas_service.app.records import HostState, LinkState, MoveDecision, QueueWait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import (
     Allocation,
@@ -238,7 +238,7 @@ def test_the_answer_is_what_is_recorded(managed, queued):
         by=Initiator("request", "user", "blue"),
     )
     answer = managed.admissions.admit(
-        asked, lambda fabric: Wait(full) if queued else across_pods("a")
+        asked, lambda fabric: QueueWait(full) if queued else across_pods("a")
     )
     assert answer == managed.allocations.get("a")
 
@@ -355,7 +355,7 @@ def test_lost_race_can_end_in_a_refusal(managed):
     assert managed.fabrics.get("f").generation == 2
 
 
-NO_ROOM = Wait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
+NO_ROOM = QueueWait(NoFit(Refusal.TOO_FEW_HOSTS, "nothing is free"))
 
 
 def enqueue(store: SqlStore, id: str, key: str | None = None, **changes):
@@ -804,7 +804,7 @@ def test_a_move_holds_both_places_until_its_end(managed):
     record = active(managed, "a")
     old, new = across_pods("a"), elsewhere("a")
     both = {*old.links(SMALL), *new.links(SMALL)}
-    record = managed.placement_changes.move(record, lambda fabric: Move(new, "another way"))
+    record = managed.placement_changes.move(record, lambda fabric: MoveDecision(new, "another way"))
     assert (record.placed, record.leaving, record.phase) == (new, old, Phase.PREPARE)
     assert (record.traffic, record.held) == (old, new.joined(old))
     stories, routes, versions = [record.history[-1].reason], [], [record.version]
@@ -833,7 +833,9 @@ def test_a_bridge_is_held_from_the_beginning_of_a_move_to_its_end(managed, turne
     record, new = active(managed, "a"), elsewhere("a")
     bridge = Allocation("a", 0, "test", (GroupShare(3, 0, 0b1),), (ColumnShare(1, 2, 0b1),))
     links = set(bridge.links(SMALL))
-    record = managed.placement_changes.move(record, lambda fabric: Move(new, "another way", bridge))
+    record = managed.placement_changes.move(
+        record, lambda fabric: MoveDecision(new, "another way", bridge)
+    )
     assert record.held == new.joined(across_pods("a")).joined(bridge)
     if turned_back:
         record = managed.placement_changes.turn_back(
@@ -862,18 +864,22 @@ def test_a_bridge_that_another_holds_stops_a_move_before_it_begins(managed):
     theirs = Allocation("a", 0, "test", (share._replace(hosts=0),))
     before = (claims(managed), managed.fabrics.ledger("f")[1])
     with pytest.raises(DoubleClaim):
-        managed.placement_changes.move(record, lambda fabric: Move(elsewhere("a"), "theft", theirs))
+        managed.placement_changes.move(
+            record, lambda fabric: MoveDecision(elsewhere("a"), "theft", theirs)
+        )
     assert (claims(managed), managed.fabrics.ledger("f")[1]) == before
 
 
 def test_only_one_of_two_moves_a_record(managed):
     record = active(managed, "a")
-    managed.placement_changes.move(record, lambda fabric: Move(elsewhere("a"), "first"))
+    managed.placement_changes.move(record, lambda fabric: MoveDecision(elsewhere("a"), "first"))
     with pytest.raises(ConcurrentUpdate):
-        managed.placement_changes.move(record, lambda fabric: Move(elsewhere("a"), "second"))
+        managed.placement_changes.move(
+            record, lambda fabric: MoveDecision(elsewhere("a"), "second")
+        )
     with pytest.raises(Conflict, match="changing already"):
         managed.placement_changes.move(
-            managed.allocations.get("a"), lambda fabric: Move(across_pods("a"), "back")
+            managed.allocations.get("a"), lambda fabric: MoveDecision(across_pods("a"), "back")
         )
     assert len(managed.allocations.get("a").history) == 3
 
@@ -884,7 +890,7 @@ def test_a_move_onto_what_another_has_leaves_nothing_behind(managed):
     theirs = Allocation("a", 2, "test", across_pods("b", slot=3).groups)
     before = (claims(managed), managed.fabrics.ledger("f")[1])
     with pytest.raises(DoubleClaim):
-        managed.placement_changes.move(record, lambda fabric: Move(theirs, "theft"))
+        managed.placement_changes.move(record, lambda fabric: MoveDecision(theirs, "theft"))
     assert managed.placement_changes.move(record, lambda fabric: "nowhere") == "nowhere"
     assert (claims(managed), managed.fabrics.ledger("f")[1]) == before
     assert managed.allocations.get("a") == record
@@ -892,7 +898,7 @@ def test_a_move_onto_what_another_has_leaves_nothing_behind(managed):
 
 def test_a_release_ends_a_move_and_frees_both_places(managed):
     managed.placement_changes.move(
-        active(managed, "a"), lambda fabric: Move(elsewhere("a"), "another way")
+        active(managed, "a"), lambda fabric: MoveDecision(elsewhere("a"), "another way")
     )
     assert managed.allocations.due(EPOCH) == ["a"]
     record = release(managed, "a")
@@ -905,7 +911,7 @@ def test_a_release_ends_a_move_and_frees_both_places(managed):
 def test_what_is_due_is_what_the_lifecycle_has_an_action_for(managed, state):
     """For all records of a state: with and without a phase, faults, and handed back or not."""
     managed.placement_changes.move(
-        active(managed, "a"), lambda fabric: Move(elsewhere("a"), "another way")
+        active(managed, "a"), lambda fabric: MoveDecision(elsewhere("a"), "another way")
     )
     leaving = allocation_document(across_pods("a"))
     failed = {"links": ["spine-1-0-0"], "hosts": []}
@@ -936,7 +942,7 @@ def test_what_fails_of_what_is_owned_is_noted_with_it(managed):
     managed.components.set_link_state("f", link, LinkState.FAILED)
     managed.components.set_link_state("f", SpineLink(1, 3, 3), LinkState.FAILED)  # no owner
     noted = managed.allocations.get("a")
-    assert noted.faults == Faults((link,))
+    assert noted.faults == AllocationFaults((link,))
     assert noted.version == record.version + 1
     assert noted.history[-1].reason == "failed: link spine-1-0-0"
     assert (managed.allocations.due(EPOCH), managed.allocations.due(EPOCH, faulty=True)) == (
@@ -946,12 +952,12 @@ def test_what_fails_of_what_is_owned_is_noted_with_it(managed):
     managed.allocations.postpone("a", EPOCH + timedelta(minutes=1), "no other way")
     assert managed.allocations.due(EPOCH, faulty=True) == []
     managed.components.set_host_state("f", 8, HostState.DRAINED)
-    assert managed.allocations.get("a").faults == Faults((link,))
+    assert managed.allocations.get("a").faults == AllocationFaults((link,))
     managed.components.set_host_state("f", 8, HostState.FAILED)
-    assert managed.allocations.get("a").faults == Faults((link,), (8,))
+    assert managed.allocations.get("a").faults == AllocationFaults((link,), (8,))
     managed.components.set_link_state("f", link, LinkState.UP)
     noted = managed.allocations.get("a")
-    assert noted.faults == Faults((), (8,))
+    assert noted.faults == AllocationFaults((), (8,))
     assert noted.history[-1].reason == "up again: link spine-1-0-0"
     assert managed.allocations.due(EPOCH, faulty=True) == []  # hosts are not moved
     managed.components.set_host_state("f", 8, HostState.UP)
@@ -966,17 +972,17 @@ def test_faults_recorded_by_an_earlier_release_are_noted(managed):
     with managed._engine.begin() as connection:
         connection.execute(sa.text("update allocation set faults = null"))
     assert managed.components.note_faults("f") == ["a"]
-    assert managed.allocations.get("a").faults == Faults((SpineLink(1, 0, 0),))
+    assert managed.allocations.get("a").faults == AllocationFaults((SpineLink(1, 0, 0),))
 
 
 def test_a_failed_link_that_was_left_is_no_fault_any_more(managed):
     active(managed, "a")
     managed.components.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
     record = managed.placement_changes.move(
-        managed.allocations.get("a"), lambda fabric: Move(elsewhere("a"), "away")
+        managed.allocations.get("a"), lambda fabric: MoveDecision(elsewhere("a"), "away")
     )
     while record.phase is not None:
-        assert record.faults == Faults((SpineLink(1, 0, 0),))
+        assert record.faults == AllocationFaults((SpineLink(1, 0, 0),))
         assert managed.allocations.due(EPOCH, faulty=True) == ["a"]
         record = managed.placement_changes.proceed(record, "on")
     assert record.faults is None
@@ -1048,7 +1054,7 @@ WISH = Constraints(
 @pytest.mark.parametrize("wish", [None, WISH, Constraints(spread=2)])
 def test_constraints_are_remembered_with_the_request(managed, wish):
     waits = NoFit(Refusal.TOO_FEW_HOSTS, "none")
-    managed.admissions.admit(new("q", constraints=wish, wait=True), lambda fabric: Wait(waits))
+    managed.admissions.admit(new("q", constraints=wish, wait=True), lambda fabric: QueueWait(waits))
     managed.admissions.admit(new("a", constraints=wish), lambda fabric: across_pods("a"))
     again = SqlStore(managed._engine)
     assert again.allocations.get("q").constraints == wish
@@ -1231,7 +1237,7 @@ def test_a_container_is_not_released_under_who_is_inside(managed):
     container(managed, "c")
     inside(managed, "x", "c")
     waits = NoFit(Refusal.TOO_FEW_HOSTS, "full")
-    managed.admissions.admit(new("q", parent="c"), lambda fabric: Wait(waits))
+    managed.admissions.admit(new("q", parent="c"), lambda fabric: QueueWait(waits))
     for force in (False, True):
         with pytest.raises(Conflict, match="2 allocations inside; release them first: x, q"):
             managed.allocations.transition(

@@ -17,7 +17,7 @@ from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
-from laas_service.app.records import HostState, LinkState, Move
+from laas_service.app.records import HostState, LinkState, MoveDecision
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.errors import Conflict
@@ -121,7 +121,7 @@ class Histories(RuleBasedStateMachine):
             free.change(new.joined(held))
             links = self.draw(id, free, hosts, uplinks >> 1, spines >> 1)
             groups = tuple(share._replace(hosts=0) for share in links.groups if share.uplinks)
-            return Move(new, "elsewhere", replace(links, groups=groups))
+            return MoveDecision(new, "elsewhere", replace(links, groups=groups))
 
         if record.container:
             if self.model.inside[id].allocations:

@@ -11,12 +11,12 @@ import pytest
 from laas_service.adapters.db import ufm_memory
 from laas_service.adapters.db.ufm_memory import SqlUfmMemory
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.adapters.ufm.memory import Membership, Request, UnderWay
+from laas_service.adapters.ufm.memory import Membership, PartitionRequest, UnderWay
 from laas_service.domain.errors import Conflict
 from laas_service.domain.inventory import PortRef
 from tests.recabling import apart
 
-ADD = Request("f", 0x7FFE, True, frozenset({1, 2**64 - 1}), 7)
+ADD = PartitionRequest("f", 0x7FFE, True, frozenset({1, 2**64 - 1}), 7)
 REMOVE = ADD._replace(adds=False, generation=8)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from laas_service.app.records import (
     FabricRecord,
     Holding,
     Limits,
-    Usage,
+    ProjectUsage,
 )
 from laas_service.domain.errors import NotFound, QuotaExceeded
 from laas_service.domain.ledger import Ledger
@@ -133,9 +133,9 @@ class MemoryQuotas:
         self._records = records
         self.left: Mapping[str, int] = {}
 
-    def usage(self, project_id: str, limits: Limits) -> Usage:
+    def usage(self, project_id: str, limits: Limits) -> ProjectUsage:
         held = [r for r in self._records.values() if r.project_id == project_id]
-        return Usage(project_id, limits, sum(r.hosts for r in held), len(held))
+        return ProjectUsage(project_id, limits, sum(r.hosts for r in held), len(held))
 
     def within_limits(self, request) -> None:
         usage = self.usage(request.project_id, request.limits)

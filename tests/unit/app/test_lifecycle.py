@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laas_service.app import lifecycle
-from laas_service.app.lifecycle import Action, Change, Faults, Phase, Routes, State, Step
+from laas_service.app.lifecycle import (
+    Action,
+    AllocationFaults,
+    Change,
+    ChangeStep,
+    Phase,
+    State,
+    WantedRoutes,
+)
 from laas_service.app.records import AllocationRecord
 from laas_service.app.wording import reasons
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare
@@ -25,8 +33,8 @@ from laas_service.messages import ConfirmedBy
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SMALL = Topology(Xgft((4, 2, 4), (1, 4, 4)))
-FAILED_LINK = Faults(links=(LeafLink(0, 0, 0),))
-FAILED_HOST = Faults(hosts=(1,))
+FAILED_LINK = AllocationFaults(links=(LeafLink(0, 0, 0),))
+FAILED_HOST = AllocationFaults(hosts=(1,))
 
 
 def placement(hosts: int = 0b11, uplinks: int = 0b0011, spines: int = 0) -> Allocation:
@@ -218,7 +226,7 @@ def test_from_any_state_the_actions_reach_an_end(allocation, confirmations, repa
 
 def test_the_steps_of_a_change_their_routes_and_reasons():
     change = Change.begun(OLD, NEW)
-    told: list[tuple[str, Routes, str]] = []
+    told: list[tuple[str, WantedRoutes, str]] = []
     phases: list[Phase] = []
     while True:
         reason = reasons.step_reason(change, SMALL, ConfirmedBy.SWITCHES)
@@ -231,18 +239,18 @@ def test_the_steps_of_a_change_their_routes_and_reasons():
     assert told == [
         (
             "prepare",
-            Routes(OLD, beside=NEW),
+            WantedRoutes(OLD, beside=NEW),
             "routes over the new links confirmed in the switches; traffic goes over to them",
         ),
         (
             "switch",
-            Routes(NEW, beside=OLD),
+            WantedRoutes(NEW, beside=OLD),
             "routes that move the traffic to the new links confirmed in the switches; "
             "the old routes have to go",
         ),
         (
             "withdraw",
-            Routes(NEW),
+            WantedRoutes(NEW),
             "withdrawal of the old routes confirmed in the switches; "
             "freed links leaf-0-0-0, leaf-0-1-0",
         ),
@@ -286,7 +294,7 @@ def test_a_record_that_changes_shows_what_it_holds_and_what_its_traffic_uses():
         assert lifecycle.routes(NEW, OLD, phase).traffic == allocation.traffic
     settled = record(State.ACTIVE)
     assert (settled.change, settled.held, settled.traffic) == (None, OLD, OLD)
-    assert lifecycle.routes(OLD, None, None) == Routes(OLD)
+    assert lifecycle.routes(OLD, None, None) == WantedRoutes(OLD)
 
 
 masks = st.integers(1, 15)
@@ -353,7 +361,7 @@ def test_a_host_accepts_servers_only_between_its_routes(h1, u1, h2, u2, bridged)
     wanted = [*LINKS_ALONE]
     if parted:
         wanted.append(Phase.STOP)
-        assert steps[0].routes == Routes(old)
+        assert steps[0].routes == WantedRoutes(old)
         assert steps[0].step.action is Action.STOP
         assert not steps[0].step.awaits_routes
     if hosts_of(new) - hosts_of(old):
@@ -408,7 +416,7 @@ def test_a_step_of_another_kind_is_taken_without_waiting_for_routes(monkeypatch)
     """A step with an action of its own, such as joining hosts, is one more entry in its way."""
     first, *others = lifecycle.STEPS
     joining = replace(first, action=Action.HAND_OVER, awaits_routes=False)
-    assert isinstance(joining, Step)
+    assert isinstance(joining, ChangeStep)
     way = replace(lifecycle.WAYS[Owned], order=(joining, *others))
     monkeypatch.setattr(lifecycle, "WAYS", {**lifecycle.WAYS, Owned: way})
     allocation = changing(first.phase)

@@ -7,14 +7,14 @@ from __future__ import annotations
 import pytest
 from cliff.commandmanager import CommandManager
 
-from laas_service.cmd.client import GROUP, Laas
+from laas_service.cmd.client import GROUP, LaasShell
 
 OPENSTACK = "isolated network "
 
 
 def of_laas():
     """The commands of ``laas`` by name, without those of cliff itself."""
-    entries = {name: entry.load() for name, entry in Laas().command_manager}
+    entries = {name: entry.load() for name, entry in LaasShell().command_manager}
     return {name: command for name, command in entries.items() if name not in ("help", "complete")}
 
 
@@ -37,7 +37,7 @@ def parse():
     """Parse words as ``laas`` does; the command and its arguments."""
 
     def parsed(words):
-        app = Laas()
+        app = LaasShell()
         app.options, remainder = app.parser.parse_known_args(words)
         factory, name, rest = app.command_manager.find_command(remainder)
         command = factory(app, app.options)

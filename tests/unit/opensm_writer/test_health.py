@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from laas_service.messages import AgentReport, Condition
-from opensm_writer.health import Observation, report
+from opensm_writer.health import OpenSMState, report
 from opensm_writer.opensm import NOT_MASTER, UNFINISHED, Sweep
 
-FINE = Observation(published=7, matches=7, current=True)
+FINE = OpenSMState(published=7, matches=7, current=True)
 OTHERS = replace(FINE, current=False, matches=None, difference="1 of 9 switches differ")
 EARLIER = replace(OTHERS, matches=5)
 JUST_TOLD: dict[str, Any] = {"unconfirmed": True, "waited": 1.0}
@@ -52,8 +52,8 @@ MINHOP = Sweep(True, "OpenSM routed with minhop, not file")
             "gone",
         ),
         (replace(FINE, refused="torn", dead="gone"), Condition.DEAD, "gone"),
-        (Observation(), Condition.STARTING, "no set has been published"),
-        (Observation(refused="torn"), Condition.REFUSED, "torn"),
+        (OpenSMState(), Condition.STARTING, "no set has been published"),
+        (OpenSMState(refused="torn"), Condition.REFUSED, "torn"),
         (
             replace(FINE, restarted=True, unsignalled=True),
             Condition.RESTARTED,

@@ -291,7 +291,7 @@ def test_settings_that_are_not_in_force_are_told(everything, seen, told):
     found = opensm.wrong_settings(seen)
     assert told in (found or "") if told else found is None
     report = health.report(
-        health.Observation(published=7, matches=7, current=True, wrong_settings=found), 60
+        health.OpenSMState(published=7, matches=7, current=True, wrong_settings=found), 60
     )
     assert report.condition is (Condition.WRONG_SETTINGS if told else Condition.APPLIED)
 

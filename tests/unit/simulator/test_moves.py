@@ -13,7 +13,7 @@ from laas_service.cmd.simulate import main
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Allocation
 from laas_service.simulator import report
-from laas_service.simulator.moves import MoveSettings, Planner
+from laas_service.simulator.moves import MovePlanner, MoveSettings
 from laas_service.simulator.scenario import TIMES, Scenario, full_tree, run
 from laas_service.simulator.workload import Exponential
 
@@ -77,7 +77,7 @@ def test_moved_jobs_end_later_and_the_net_is_without_what_they_lose():
 
 def test_only_movable_jobs_move():
     assert simulated(most=1, movable=0)["moves"] == 0
-    planner = Planner(None, MoveSettings(1, 0.3), 1, lambda: 0)  # type: ignore[arg-type]
+    planner = MovePlanner(None, MoveSettings(1, 0.3), 1, lambda: 0)  # type: ignore[arg-type]
     jobs = [Allocation(f"j{n}", 1, "jigsaw", ()) for n in range(1000)]
     assert 250 < sum(planner.may_move(job, 1) for job in jobs) < 350
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from laas_service.adapters.fabric_import import lids
-from laas_service.adapters.fabric_import.ibnetdiscover import Cabling, End, Kind, end_name
+from laas_service.adapters.fabric_import.ibnetdiscover import DumpContent, End, Kind, end_name
 from laas_service.adapters.fabric_import.recovery.hosts import (
     Adapter,
     Selection,
@@ -36,7 +36,7 @@ from laas_service.adapters.fabric_import.recovery.report import (
     Irregularity,
     KeptOut,
 )
-from laas_service.adapters.fabric_import.refusal import Refusal, RefusedCabling
+from laas_service.adapters.fabric_import.refusal import ImportRefusal, RefusedCabling
 from laas_service.domain.errors import InvalidFile
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory, PortRef, Switch
@@ -59,7 +59,7 @@ class Imported:
     """See ``machines.other_ports``."""
 
 
-def recover(cabling: Cabling, selection: Selection | None = None) -> Imported:
+def recover(cabling: DumpContent, selection: Selection | None = None) -> Imported:
     """Recover the fabric from its cabling.
 
     Raises:
@@ -71,7 +71,7 @@ def recover(cabling: Cabling, selection: Selection | None = None) -> Imported:
 class _Recovery:
     """One import, step by step; later steps use the results of earlier ones."""
 
-    def __init__(self, cabling: Cabling, selection: Selection) -> None:
+    def __init__(self, cabling: DumpContent, selection: Selection) -> None:
         self.cabling = cabling
         self.selection = selection
         self.switch_wires = [w for w in cabling.wires if self._is_switch(w.a, w.b)]
@@ -80,7 +80,9 @@ class _Recovery:
         self.leaf_of: dict[int, tuple[int, int]] = {}
         self.beside_managers: list[str] = []
         if not any(node.kind is Kind.SWITCH for node in cabling.nodes.values()):
-            raise InvalidFile(cabling.source, 1, "this fabric has no switch", Refusal.NO_SWITCH)
+            raise InvalidFile(
+                cabling.source, 1, "this fabric has no switch", ImportRefusal.NO_SWITCH
+            )
         self.levels = self._levels()
         self.level = self.levels.level_of()
         self.bundles = self._bundles()
@@ -303,7 +305,7 @@ class _Recovery:
             "cables": len(self.switch_wires),
             "kept_out": [kept.document() for kept in self._kept_out(())],
         }
-        return RefusedCabling(self.cabling.source, why, Refusal.NO_HOST, recognised)
+        return RefusedCabling(self.cabling.source, why, ImportRefusal.NO_HOST, recognised)
 
     def _without_a_cable(self) -> Iterable[tuple[int, str]]:
         """Port GUIDs (or node GUIDs, where no port has a cable) that are on no switch."""
@@ -319,7 +321,7 @@ class _Recovery:
             yield port, host if host and host not in told else self.cabling.nodes[guid].name
 
     def _at_impossible_ports(self) -> Iterable[tuple[int, str]]:
-        """Port GUIDs of adapters whose cables do not count; see ``Cabling.beyond``."""
+        """Port GUIDs of adapters whose cables do not count; see ``DumpContent.beyond``."""
         for wire in self.cabling.beyond:
             for end in (wire.a, wire.b):
                 if end.port_guid:

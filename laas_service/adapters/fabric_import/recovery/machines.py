@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from laas_service.adapters.fabric_import.ibnetdiscover import Cabling, Kind, Node
+from laas_service.adapters.fabric_import.ibnetdiscover import DumpContent, DumpNode, Kind
 from laas_service.adapters.fabric_import.recovery.report import Irregularity, Reason
 from laas_service.domain.wording import listed
 
@@ -163,9 +163,9 @@ class Machines:
     odd: list[Irregularity] = field(default_factory=list)
 
     @classmethod
-    def among(cls, nodes: Iterable[Node]) -> "Machines":
+    def among(cls, nodes: Iterable[DumpNode]) -> "Machines":
         """Join adapters to machines by name, and check each machine by GUIDs."""
-        machines, groups = cls(), defaultdict[str, list[Node]](list)
+        machines, groups = cls(), defaultdict[str, list[DumpNode]](list)
         for node in nodes:
             if node.kind is Kind.SWITCH:
                 continue
@@ -182,7 +182,7 @@ class Machines:
                 machines._check(group, usual)
         return machines
 
-    def _join_domains(self, groups: dict[str, list[Node]]) -> None:
+    def _join_domains(self, groups: dict[str, list[DumpNode]]) -> None:
         """Join a short name to the only full domain name that begins with it."""
         full = defaultdict[str, list[str]](list)
         for name in groups:
@@ -196,7 +196,7 @@ class Machines:
                 text = f"{short} may be any of {listed(sorted(names))}"
                 self._keep_out(groups.pop(short), text)
 
-    def _usual_number(self, groups: Mapping[str, list[Node]]) -> int:
+    def _usual_number(self, groups: Mapping[str, list[DumpNode]]) -> int:
         """The number of cards without device names that most such machines have."""
         counts: Counter[int] = Counter()
         for group in groups.values():
@@ -206,15 +206,15 @@ class Machines:
         usual, times = max(counts.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
         return usual if times > 1 and 2 * times > counts.total() else 1
 
-    def _cards(self, group: Iterable[Node]) -> dict[str, list[Node]]:
+    def _cards(self, group: Iterable[DumpNode]) -> dict[str, list[DumpNode]]:
         """By device name the adapters of different cards."""
-        cards: dict[str, dict[int, Node]] = defaultdict(dict)
+        cards: dict[str, dict[int, DumpNode]] = defaultdict(dict)
         for node in group:
             device = _distinctive(self.of[node.guid].device)
             cards[device].setdefault(node.system_image or node.guid, node)
         return {device: list(nodes.values()) for device, nodes in cards.items()}
 
-    def _check(self, group: list[Node], usual: int) -> None:
+    def _check(self, group: list[DumpNode], usual: int) -> None:
         """Give a machine one spelling of its name, or keep it out if it must be several."""
         found = self._cards(group)
         counted = {device for device in found if device.startswith("hca")}
@@ -236,7 +236,7 @@ class Machines:
             for node in group:
                 self.of[node.guid] = Identity(host, self.of[node.guid].device)
 
-    def _keep_out(self, group: Iterable[Node], text: str) -> None:
+    def _keep_out(self, group: Iterable[DumpNode], text: str) -> None:
         for node in group:
             known = self.of[node.guid]
             self.of[node.guid] = Identity(known.host, known.device, Reason.AMBIGUOUS)
@@ -244,7 +244,7 @@ class Machines:
         self.odd.append(Irregularity("one name for several machines", detail))
 
 
-def other_ports(cabling: Cabling) -> dict[int, int]:
+def other_ports(cabling: DumpContent) -> dict[int, int]:
     """GUIDs of ports that the adapters have and the dump lacks, with the GUID of their node.
 
     They may be in another fabric. Vendors derive the GUIDs of ports from that of the node: with n

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from laas_service.app import lifecycle
 from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import HANDED_OVER, LIVE, State
-from laas_service.app.ports.compute import Handover, HostShare, Observed, Share
+from laas_service.app.ports.compute import Handover, HostShare, ObservedAggregates, Share
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.app.wording import reasons
 from laas_service.app.worker.instructions import (
@@ -285,7 +285,7 @@ class _Comparison:
         """The drift check."""
         yield from self._check_routes(at_once=False)
         try:
-            observed: Observed = yield Ask.AGGREGATES
+            observed: ObservedAggregates = yield Ask.AGGREGATES
         except LaasError as error:
             yield from self._log(str(error))
             return
@@ -309,7 +309,7 @@ class _Comparison:
         else:
             self._known.pop((Drift.POOL, subject), None)
 
-    def _check_pool(self, observed: Observed) -> Steps[None]:
+    def _check_pool(self, observed: ObservedAggregates) -> Steps[None]:
         """Hosts that have left the pool, or that an aggregate of others opens."""
         missing = managed(self._fabric) - observed.pooled
         left = missing - self._unpooled if self._unpooled is not None else frozenset()
@@ -323,7 +323,7 @@ class _Comparison:
         elif self._is_new(difference):
             yield from self._act(difference)
 
-    def _check_allocations(self, observed: Observed) -> Steps[None]:
+    def _check_allocations(self, observed: ObservedAggregates) -> Steps[None]:
         active = set()
         for record in (yield AskAllocations(HANDED_OVER)):
             active.add(record.id)

@@ -21,9 +21,9 @@ from laas_service.app.worker.instructions import (
 )
 from laas_service.app.worker.round import Round
 from laas_service.domain.errors import LaasError
-from laas_service.domain.faults.interpretation import Cabling, SwitchState, interpret
-from laas_service.domain.faults.memory import LinkCondition, Memory
-from laas_service.domain.faults.observation import Judgement, Rules, hold_down_ends_in, judge
+from laas_service.domain.faults.interpretation import Cabling, UnreadSwitch, interpret
+from laas_service.domain.faults.memory import FaultMemory, LinkCondition
+from laas_service.domain.faults.observation import ReadingOutcome, Rules, hold_down_ends_in, judge
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.topology import Link, link_name
@@ -35,56 +35,58 @@ WRITES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservationOutcome:
     """What an observation ends with."""
 
     excesses: Mapping[Link, str]
     """Links with too many errors, and the evidence for each."""
-    judgement: Judgement | None = None
+    judgement: ReadingOutcome | None = None
     """None: there is no reading, or it could not be judged."""
     hold_down: float | None = None
     """Seconds until a hold-down ends; None: none is running."""
 
 
-def observe(round: Round, cabling: Cabling, excesses: Mapping[Link, str]) -> Steps[Observed]:
+def observe(
+    round: Round, cabling: Cabling, excesses: Mapping[Link, str]
+) -> Steps[ObservationOutcome]:
     """Judge the last reading of the ports, and record what follows; errors are logged.
 
     ``excesses`` are those of the round before.
     """
     if round.rules.faults is None:
-        return Observed(excesses)
+        return ObservationOutcome(excesses)
     try:
         return (yield from _observe(round, round.rules.faults, cabling, excesses))
     except LaasError as error:
         yield Log(f"fabric {round.fabric.id} is not observed: {error}")
-        return Observed(excesses)
+        return ObservationOutcome(excesses)
 
 
 def _observe(
     round: Round, rules: Rules, cabling: Cabling, excesses: Mapping[Link, str]
-) -> Steps[Observed]:
+) -> Steps[ObservationOutcome]:
     reading: FabricReading | None = yield Ask.READING
     excesses = yield from counters.account(round, cabling, excesses)
     if reading is None:
-        return Observed(excesses)
+        return ObservationOutcome(excesses)
     interpretation = interpret(cabling, reading)
     errors = counters.quarantined(round, excesses)
     interpretation = replace(interpretation, erroneous={**interpretation.erroneous, **errors})
     known = round.observation.memory.switches.items()
-    returning = frozenset(guid for guid, entry in known if entry.state is SwitchState.RETURNING)
+    returning = frozenset(guid for guid, entry in known if entry.state is UnreadSwitch.RETURNING)
     as_published = compared((yield Ask.APPLIED), returning) if returning else returning
     seconds = (yield Ask.TIME).timestamp()
 
-    def judgement(seen: Observation) -> Judgement:
+    def judgement(seen: Observation) -> ReadingOutcome:
         valid = replace(rules, mode=seen.mode or rules.mode)
         return judge(seen.memory, interpretation, valid, seconds, seen.operator, as_published)
 
     lifetime = rules.reading_lifetime / WRITES
-    made: Judgement = yield JudgeReading(reading, judgement, lifetime, round.observation)
+    made: ReadingOutcome = yield JudgeReading(reading, judgement, lifetime, round.observation)
     yield from _lines(round.fabric.id, made)
     if round.outside.marks_ports:
         yield from _mark(round, made.memory)
-    return Observed(excesses, made, hold_down_ends_in(made.memory, rules, seconds))
+    return ObservationOutcome(excesses, made, hold_down_ends_in(made.memory, rules, seconds))
 
 
 def compared(applied: Applied, switches: frozenset[int]) -> frozenset[int]:
@@ -94,7 +96,7 @@ def compared(applied: Applied, switches: frozenset[int]) -> frozenset[int]:
     return switches.difference(applied.without, applied.unconfirmed)
 
 
-def _mark(round: Round, memory: Memory) -> Steps[None]:
+def _mark(round: Round, memory: FaultMemory) -> Steps[None]:
     """Have the subnet manager isolate the ports of links in quarantine; failures are logged."""
     wanted = quarantined_ports(round, memory)
     try:
@@ -104,7 +106,7 @@ def _mark(round: Round, memory: Memory) -> Steps[None]:
         yield Log(f"fabric {round.fabric.id}: quarantined links are not marked in UFM: {error}")
 
 
-def quarantined_ports(round: Round, memory: Memory) -> frozenset[PortRef]:
+def quarantined_ports(round: Round, memory: FaultMemory) -> frozenset[PortRef]:
     """Both ends of the links in quarantine."""
     cables = round.fabric.inventory.cable_of_link
     return frozenset(
@@ -115,7 +117,7 @@ def quarantined_ports(round: Round, memory: Memory) -> frozenset[PortRef]:
     )
 
 
-def _lines(fabric_id: str, judgement: Judgement) -> Iterator[Log]:
+def _lines(fabric_id: str, judgement: ReadingOutcome) -> Iterator[Log]:
     """What is logged of a judgement."""
     for fault in judgement.fail:
         yield Log(f"fabric {fabric_id}: {link_name(fault.link)} has failed: {fault.evidence}")

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from laas_service.app import lifecycle
 from laas_service.app.handovers import host_names
 from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
-from laas_service.app.ports.compute import ComputeHost, Observed, Occupant
+from laas_service.app.ports.compute import ComputeHost, ObservedAggregates, Occupant
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
 from laas_service.app.wording import reasons
 from laas_service.app.worker.decide.drift import managed
@@ -68,7 +68,7 @@ def look(round: Round, memory: HostsMemory) -> Steps[HostsMemory]:
     }
     yield from _judge(round, after, seen)
     memory = replace(memory, looked=begun)
-    observed: Observed = yield Ask.AGGREGATES
+    observed: ObservedAggregates = yield Ask.AGGREGATES
     found = strangers(after, settled, observed.pooled)
     return (yield from _check_servers(round, memory, found, observed.closed))
 
@@ -134,7 +134,7 @@ def _owners(round: Round) -> Steps[dict[str, list[AllocationRecord]]]:
 def _check_servers(
     round: Round, memory: HostsMemory, found: Collection["Strangers"], closed: Collection[str]
 ) -> Steps[HostsMemory]:
-    """Act on servers that may not be where they are; ``closed`` as in ``Observed``."""
+    """Act on servers that may not be where they are; ``closed`` as in ``ObservedAggregates``."""
     known = {group.owner: group.text for group in found}
     for group in found:
         if memory.strangers.get(group.owner) != group.text:

@@ -30,7 +30,13 @@ from laas_service.adapters.fabric_import.fabric_file import read_fabric
 from laas_service.adapters.fabric_import.recovery import Selection
 from laas_service.adapters.fabric_import.review import Review, review
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, FabricRecord, HostState, LinkState, Move
+from laas_service.app.records import (
+    AllocationRecord,
+    FabricRecord,
+    HostState,
+    LinkState,
+    MoveDecision,
+)
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain import verification
 from laas_service.domain.admission.admit import admit
@@ -558,7 +564,7 @@ def test_everything_that_is_recorded_by_number_is_renumbered(store):
     assert isinstance(moving, AllocationRecord)
     moving = store.allocations.transition(moving, State.ACTIVE, "handed over")
 
-    def elsewhere(ledger: Ledger) -> Move:
+    def elsewhere(ledger: Ledger) -> MoveDecision:
         ledger.release("moving")
         (held,) = [a for a in ledger.allocations.values() if a.id == "box"]
         topology = ledger.topology
@@ -568,7 +574,7 @@ def test_everything_that_is_recorded_by_number_is_renumbered(store):
         assert held.size == 8
         answer = POLICIES["lc"]().propose(taken, Request("moving", 6))
         assert isinstance(answer, Allocation)
-        return Move(answer, "elsewhere")
+        return MoveDecision(answer, "elsewhere")
 
     moving = store.placement_changes.move(moving, elsewhere)
     store.components.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.DRAINED)

@@ -14,10 +14,10 @@ import pytest
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app import lifecycle
-from laas_service.app.lifecycle import Action, Faults, Phase, State
+from laas_service.app.lifecycle import Action, AllocationFaults, Phase, State
 from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState, Move
+from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState, MoveDecision
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import BATCH_SECONDS
 from laas_service.app.worker.decide.drift import difference_of_handovers
@@ -900,7 +900,7 @@ def test_failed_links_are_only_reported_when_so_configured(world):
     linked(world, repair_links=False)
     assert world.converger.run_once() == 0
     record = world.store.allocations.get("a")
-    assert record.faults == Faults((FAILED,))
+    assert record.faults == AllocationFaults((FAILED,))
     assert owned_uplinks(world) == 0b0011
     assert world.switches.running["f"].failed_links == (FAILED,)
     begun = begin_link_repair(world.store.placement_changes, record)
@@ -965,7 +965,7 @@ def test_a_failed_host_is_reported_and_nothing_moves(world):
     world.store.components.set_host_state("f", 1, HostState.FAILED)
     assert world.converger.run_once() == 0
     record = world.store.allocations.get("a")
-    assert record.faults == Faults((), (1,))
+    assert record.faults == AllocationFaults((), (1,))
     assert record.state is State.ACTIVE
     assert story(world)[-1] == "failed: host 1"
 
@@ -1052,7 +1052,7 @@ def test_shared_hosts_are_routed_as_a_whole_and_slots_need_no_step_of_anybody(wo
         inner = fabric.ledger("p")
         answer = SharedSlots().change(inner, inner.allocations["x"], SlotDemand(3, 6.0))
         assert isinstance(answer, Allocation)
-        return Move(answer, "wider")
+        return MoveDecision(answer, "wider")
 
     moved = world.store.placement_changes.move(record, change)
     assert moved.change is None, "host links of 10 Gb/s take 1 * 6 and 1 * 1 beside it"

@@ -12,7 +12,7 @@ from laas_service.app.views.traffic import tenant_traffic
 from laas_service.app.worker.round import CounterMode
 from laas_service.domain.faults.counters import (
     CounterRules,
-    PortCounters,
+    PortReading,
     SwitchCounters,
     Tolerance,
 )
@@ -48,9 +48,9 @@ class Site(ObservedSite):
 
     def counters(self):
         """A reading of every switch now."""
-        ports: dict[int, dict[int, PortCounters]] = {}
+        ports: dict[int, dict[int, PortReading]] = {}
         for (guid, port), values in self.values.items():
-            ports.setdefault(guid, {})[port] = PortCounters(dict(values))
+            ports.setdefault(guid, {})[port] = PortReading(dict(values))
         return [SwitchCounters(guid, self.now, of_switch) for guid, of_switch in ports.items()]
 
     def read(self, seconds: float = 2.0) -> None:
@@ -259,6 +259,6 @@ def test_foreign_data_is_found_and_told(store):
 
 def test_unknown_switches_are_left_out(site):
     site.tenant()
-    site.switches.fresh_counters = [SwitchCounters(0xDEAD, site.now, {1: PortCounters({})})]
+    site.switches.fresh_counters = [SwitchCounters(0xDEAD, site.now, {1: PortReading({})})]
     site.round()
     assert site.store.port_counters.findings("f") == []

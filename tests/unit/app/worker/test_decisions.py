@@ -18,7 +18,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
-    Observed,
+    ObservedAggregates,
     Occupant,
     ServerMoves,
 )
@@ -219,7 +219,7 @@ def test_a_difference_is_told_once_and_repaired_if_that_is_wanted(repair):
     active = record(State.ACTIVE, 0, 1)
     pooled = drift.managed(FABRIC)
     answers = ANSWERS | {
-        Ask.AGGREGATES: Observed({}, pooled, {}),
+        Ask.AGGREGATES: ObservedAggregates({}, pooled, {}),
         AskAllocations: [active],
         AskAllocation: active,
     }
@@ -237,7 +237,7 @@ def test_a_difference_is_told_once_and_repaired_if_that_is_wanted(repair):
 def test_a_repair_that_fails_lets_the_allocation_wait():
     active = record(State.ACTIVE, 0)
     answers = ANSWERS | {
-        Ask.AGGREGATES: Observed({}, drift.managed(FABRIC), {}),
+        Ask.AGGREGATES: ObservedAggregates({}, drift.managed(FABRIC), {}),
         AskAllocations: [active],
         AskAllocation: active,
         HandOver: Unavailable("Nova is away"),
@@ -249,7 +249,7 @@ def test_a_repair_that_fails_lets_the_allocation_wait():
 
 def test_hosts_that_left_the_pool_go_back():
     pooled = drift.managed(FABRIC) - {"node-2"}
-    answers = ANSWERS | {Ask.AGGREGATES: Observed({}, pooled, {}), AskAllocations: []}
+    answers = ANSWERS | {Ask.AGGREGATES: ObservedAggregates({}, pooled, {}), AskAllocations: []}
     wanted, _ = decided(drift.check(ROUND, DriftMemory()), answers)
     assert Pool(("node-2",)) in wanted
 
@@ -264,7 +264,7 @@ def test_a_stranger_closes_its_host_and_is_told_until_it_is_gone():
         AskAllocations: [active],
         AskHosts: seen,
         AskNearest: {},
-        Ask.AGGREGATES: Observed({}, drift.managed(FABRIC), {}),
+        Ask.AGGREGATES: ObservedAggregates({}, drift.managed(FABRIC), {}),
         JudgeHosts: (HostMemory(), HostMemory()),
     }
     wanted, memory = decided(hosts.look(ROUND, HostsMemory()), answers)

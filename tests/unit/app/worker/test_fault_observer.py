@@ -23,7 +23,7 @@ from laas_service.app.worker.port_events import PortEvents
 from laas_service.app.worker.round import Pace
 from laas_service.domain.allocation import Request
 from laas_service.domain.errors import LeaseLost, Unavailable
-from laas_service.domain.faults.interpretation import SwitchState as ObservedState
+from laas_service.domain.faults.interpretation import UnreadSwitch as ObservedState
 from laas_service.domain.faults.observation import UNDECIDED, Mode, Rules
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.policies.jigsaw import Jigsaw

@@ -14,7 +14,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Share
 from laas_service.app.ports.limits import Limited
-from laas_service.app.records import Drift, Move
+from laas_service.app.records import Drift, MoveDecision
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import (
     Allocation,
@@ -100,7 +100,11 @@ class Sharers(World):
         def choose(fabric):
             inner = fabric.ledger("p")
             answer = self.policy.change(inner, inner.allocations[id], demand)
-            return Move(answer, "asked", settles=True) if isinstance(answer, Allocation) else answer
+            return (
+                MoveDecision(answer, "asked", settles=True)
+                if isinstance(answer, Allocation)
+                else answer
+            )
 
         return self.store.placement_changes.move(record, choose)
 
@@ -166,7 +170,7 @@ def test_a_server_goes_with_a_move_that_its_owner_consents_to(store):
     units = {full: dict(held.units)[full][1:], other: (*dict(held.units)[other], unit)}
     moved = replace(held, units=tuple(sorted(units.items())), moves=((unit, full, other),))
     sharers.store.placement_changes.move(
-        record, lambda f: Move(replace(placed, slots=moved), "asked")
+        record, lambda f: MoveDecision(replace(placed, slots=moved), "asked")
     )
     sharers.converger.run_once()
     assert sharers.store.allocations.get("x").change is None, sharers.error("x")

@@ -22,7 +22,7 @@ from laas_service.domain.faults.counters import (
     Data,
     Increase,
     Owners,
-    PortCounters,
+    PortReading,
     SwitchCounters,
     Tolerance,
     accounted,
@@ -45,8 +45,8 @@ STRICT = replace(RULES, tolerance=Tolerance(0.0, 0.0))
 HOUR, DAY = 3600.0, 86400.0
 
 
-def counters(rate: float | None = None, **values: int) -> PortCounters:
-    return PortCounters(values, rate)
+def counters(rate: float | None = None, **values: int) -> PortReading:
+    return PortReading(values, rate)
 
 
 @pytest.mark.parametrize(

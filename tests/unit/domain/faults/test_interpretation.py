@@ -13,7 +13,7 @@ from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.interpretation import (
     Cabling,
     Interpretation,
-    SwitchState,
+    UnreadSwitch,
     interpret,
 )
 from laas_service.domain.faults.reading import (
@@ -93,7 +93,7 @@ def test_the_links_of_a_dead_switch_are_down(level):
         for link, cable in fabric.generated.inventory.cable_of_link.items()
         if dead in (cable.lower.guid, cable.upper.guid)
     }
-    assert seen_now.switches == {dead: SwitchState.DEAD}
+    assert seen_now.switches == {dead: UnreadSwitch.DEAD}
     assert seen_now.down.keys() == links
     assert seen_now.down_by_switch == dict.fromkeys(links, dead)
     assert all("is dead" in evidence for evidence in seen_now.down.values())
@@ -107,7 +107,7 @@ def test_a_silent_switch_keeps_its_links():
     fabric.silent.add(silent)
     fabric.cut.add(fabric.cable(SpineLink(1, 1, 1)))  # one neighbour sees its port down
     seen_now = seen(fabric)
-    assert seen_now.switches == {silent: SwitchState.SILENT}
+    assert seen_now.switches == {silent: UnreadSwitch.SILENT}
     assert not seen_now.down
     assert len(seen_now.unsure) == 4
 
@@ -118,7 +118,7 @@ def test_a_switch_without_a_neighbour_that_was_read_is_unread():
     fabric.cut |= {fabric.cable(LeafLink(0, 0, 0)), fabric.cable(LeafLink(0, 0, 1))}
     seen_now = seen(fabric)
     inventory = fabric.generated.inventory
-    dead = {g for g, state in seen_now.switches.items() if state is SwitchState.DEAD}
+    dead = {g for g, state in seen_now.switches.items() if state is UnreadSwitch.DEAD}
     assert dead == set(inventory.l2_guids[:2])
     assert len(seen_now.switches) == len(inventory.switches) - 1
     assert seen_now.down.keys() == {LeafLink(0, 0, 0), LeafLink(0, 0, 1)}
@@ -129,7 +129,7 @@ def test_a_link_between_two_dead_switches_is_unsure():
     fabric.dead |= {leaf(fabric, 3), fabric.generated.inventory.l2_guids[3]}
     seen_now = seen(fabric)
     assert LeafLink(1, 1, 1) in seen_now.unsure
-    assert set(seen_now.switches.values()) == {SwitchState.DEAD}
+    assert set(seen_now.switches.values()) == {UnreadSwitch.DEAD}
 
 
 def test_the_ends_that_a_reading_names_are_enough_to_know_a_dead_leaf():
@@ -139,7 +139,7 @@ def test_the_ends_that_a_reading_names_are_enough_to_know_a_dead_leaf():
     reading, cabling = fabric.read(1.0), Cabling(fabric.generated.inventory)
     some = tuple(end for end in reading.ends if end.end in cabling.cable_at)
     assert interpret(cabling, replace(reading, ends=some)).switches == {
-        leaf(fabric, 3): SwitchState.DEAD
+        leaf(fabric, 3): UnreadSwitch.DEAD
     }
 
 
@@ -233,7 +233,7 @@ def test_a_port_that_is_linked_elsewhere_does_not_lead_to_a_dead_switch():
     ends = [end for end in reading.ends if end != moved]
     ends.append(EndReading(moved.end, OTHER, PortRef(moved.end.guid, 20)))
     assert interpret(cabling, replace(reading, ends=tuple(ends))).switches == {
-        dead: SwitchState.DEAD
+        dead: UnreadSwitch.DEAD
     }
 
 
@@ -294,7 +294,7 @@ def test_every_kind_of_fabric(values):
         if switch.guid != start:
             fabric.dead = {switch.guid}
             seen_now = seen(fabric)
-            assert seen_now.switches[switch.guid] is SwitchState.DEAD
+            assert seen_now.switches[switch.guid] is UnreadSwitch.DEAD
             broken = {link for link in inventory.cable_of_link if not fabric.works(link)}
             if len(seen_now.switches) == 1:
                 assert seen_now.down.keys() == broken

@@ -15,8 +15,8 @@ from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.interpretation import Cabling, interpret
 from laas_service.domain.faults.memory import (
     NOTHING_SEEN,
+    FaultMemory,
     LinkCondition,
-    Memory,
     acknowledge,
     effective,
     memory_document,
@@ -25,9 +25,9 @@ from laas_service.domain.faults.memory import (
 )
 from laas_service.domain.faults.observation import (
     NO_WORDS,
-    Judgement,
     Mode,
     OperatorStates,
+    ReadingOutcome,
     Rules,
     judge,
 )
@@ -55,16 +55,16 @@ class Bench:
 
     fabric: FaultyFabric = field(default_factory=lambda: FaultyFabric.of(xgft="3;4,2,2;1,2,2"))
     rules: Rules = RULES
-    memory: Memory = NOTHING_SEEN
+    memory: FaultMemory = NOTHING_SEEN
     operator: OperatorStates = NO_WORDS
     now: float = 100.0
-    log: list[Judgement] = field(default_factory=list)
+    log: list[ReadingOutcome] = field(default_factory=list)
     """The judgements that changed the record."""
 
     def __post_init__(self) -> None:
         self.cabling = Cabling(self.fabric.generated.inventory)
 
-    def look(self, after: float = 1.0, *ends: EndReading, **values: Any) -> Judgement:
+    def look(self, after: float = 1.0, *ends: EndReading, **values: Any) -> ReadingOutcome:
         """Judge a reading taken some seconds later."""
         self.now += after
         reading = self.fabric.read(self.now)
@@ -76,7 +76,7 @@ class Bench:
             self.log.append(judgement)
         return judgement
 
-    def wait(self, seconds: float) -> list[Judgement]:
+    def wait(self, seconds: float) -> list[ReadingOutcome]:
         """Judge a reading each second; the judgements that changed the record."""
         before = len(self.log)
         for _ in range(round(seconds)):
@@ -104,7 +104,7 @@ def bench() -> Bench:
     return bench
 
 
-def failed(judgement: Judgement) -> list[Link]:
+def failed(judgement: ReadingOutcome) -> list[Link]:
     return [fault.link for fault in judgement.fail]
 
 
@@ -476,7 +476,7 @@ def test_nothing_follows_from_an_old_reading(bench, age):
     bench.wait(2)
     reading = bench.fabric.read(bench.now - age)
     seen = interpret(bench.cabling, reading)
-    assert judge(bench.memory, seen, RULES, bench.now) == Judgement(bench.memory)
+    assert judge(bench.memory, seen, RULES, bench.now) == ReadingOutcome(bench.memory)
 
 
 def test_the_same_reading_again_changes_nothing(bench):
@@ -561,7 +561,7 @@ def large() -> Bench:
     return bench
 
 
-def counts(judgements: Iterable[Judgement]) -> list[tuple[int, int]]:
+def counts(judgements: Iterable[ReadingOutcome]) -> list[tuple[int, int]]:
     """How many links each generation marks and restores."""
     return [(len(judgement.fail), len(judgement.restore)) for judgement in judgements]
 

@@ -13,7 +13,7 @@ from laas_service.domain.admission.queue import Discipline, Waiting
 from laas_service.domain.allocation import Allocation, GroupShare, Request, Shape
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.moving_queue import MovingQueue
-from laas_service.domain.moves.plan_moves import MovePlan, plan_moves
+from laas_service.domain.moves.plan_moves import MovesToFit, plan_moves
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, Topology, Xgft
 from laas_service.domain.verification import isolation_violations, shape_violations
@@ -94,9 +94,9 @@ def test_moves_are_planned_for_each_size_of_the_window():
         fabric.claim(Allocation(f"t{leaf}", 3, "jigsaw", share, (), Shape(1, 1, 3)))
     asked = list[str]()
 
-    def of_no_use(ledger: Ledger, waiting: Waiting) -> MovePlan:
+    def of_no_use(ledger: Ledger, waiting: Waiting) -> MovesToFit:
         asked.append(waiting.request.id)
-        return MovePlan((), ledger.allocations["t0"])
+        return MovesToFit((), ledger.allocations["t0"])
 
     ends = {f"t{leaf}": 50.0 for leaf in range(3)}
     queue = MovingQueue(fabric, JIGSAW, Discipline(), of_no_use, ends=ends)

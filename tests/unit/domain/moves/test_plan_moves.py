@@ -16,7 +16,7 @@ from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Refusa
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves import plan_moves as planner
 from laas_service.domain.moves.pairs import helpful_pairs
-from laas_service.domain.moves.plan_moves import MovePlan, plan_moves
+from laas_service.domain.moves.plan_moves import MovesToFit, plan_moves
 from laas_service.domain.moves.repack import repack
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, Topology, Xgft
@@ -118,7 +118,7 @@ def busy_fabric(topology: Topology, policy: str, rng: Random) -> Ledger:
     return fabric
 
 
-def checked(fabric: Ledger, plan: MovePlan, policy: str, hosts: int) -> tuple[int, int]:
+def checked(fabric: Ledger, plan: MovesToFit, policy: str, hosts: int) -> tuple[int, int]:
     """The price of a plan, after all its steps were taken and judged."""
     topology, after, price = fabric.topology, fabric.copy(), 0
     assert len({move.allocation.id for move in plan.moves}) == len(plan.moves)
@@ -156,7 +156,7 @@ def test_the_price_against_all_sequences_of_moves(name, most_moves):
             if least is None:
                 assert isinstance(plan, NoFit), plan
                 continue
-            assert isinstance(plan, MovePlan), (fabric.allocations, hosts, least, plan)
+            assert isinstance(plan, MovesToFit), (fabric.allocations, hosts, least, plan)
             price = checked(fabric, plan, policy, hosts)
             assert price >= least
             compared += 1
@@ -221,13 +221,13 @@ def pairs_on_leaves(container: bool = False) -> Ledger:
     return fabric
 
 
-def plan(fabric: Ledger, hosts: int, moves: int = 1, **options) -> MovePlan | NoFit:
+def plan(fabric: Ledger, hosts: int, moves: int = 1, **options) -> MovesToFit | NoFit:
     return plan_moves(POLICIES["jigsaw"](), fabric, Request("new", hosts), moves, **options)
 
 
 def test_a_request_that_fits_takes_no_move():
     answer = plan(pairs_on_leaves(), 2)
-    assert isinstance(answer, MovePlan)
+    assert isinstance(answer, MovesToFit)
     assert (answer.moves, answer.new_hosts, answer.placement.size) == ((), 0, 2)
 
 
@@ -240,7 +240,7 @@ def test_links_alone_are_exchanged_for_nothing():
     fabric.fail_host(5)
     fabric.fail_link(LeafLink(0, 2, 1))
     answer = plan(fabric, 2)
-    assert isinstance(answer, MovePlan)
+    assert isinstance(answer, MovesToFit)
     (move,) = answer.moves
     assert move.new_hosts == 0
     assert [share.uplinks for share in move.allocation.groups] == [0b10, 0b10]
@@ -251,7 +251,7 @@ def test_tenants_that_must_not_move_stay():
     fabric = pairs_on_leaves()
     for chosen in fabric.allocations:
         answer = plan(fabric, 4, movable=lambda a, chosen=chosen: a.id == chosen)
-        assert isinstance(answer, MovePlan)
+        assert isinstance(answer, MovesToFit)
         assert [(m.allocation.id, m.new_hosts) for m in answer.moves] == [(chosen, 2)]
     assert isinstance(plan(fabric, 4, movable=lambda a: False), NoFit)
     assert isinstance(plan(pairs_on_leaves(container=True), 4), NoFit)
@@ -273,7 +273,7 @@ def test_no_more_tenants_move_than_allowed():
     fabric.fail_host(9)
     assert isinstance(plan(fabric, 4, 1), NoFit)
     answer = plan(fabric, 4, 2)
-    assert isinstance(answer, MovePlan)
+    assert isinstance(answer, MovesToFit)
     assert checked(fabric, answer, "jigsaw", 4) == (2, 2)
 
 
@@ -312,10 +312,10 @@ def test_two_quick_moves_are_looked_for_where_they_may_help(monkeypatch):
     monkeypatch.setattr(planner, "MOST_QUICK_SETS", 1 << 30)
     among_all = among_few = pairs = few = 0
     for fabric, hosts in refused_requests(topology, 90, "quick pairs"):
-        if isinstance(plan(fabric, hosts, 1, thorough=False), MovePlan):
+        if isinstance(plan(fabric, hosts, 1, thorough=False), MovesToFit):
             continue
         answer = plan(fabric, hosts, 2, thorough=False)
-        if isinstance(answer, MovePlan):
+        if isinstance(answer, MovesToFit):
             checked(fabric, answer, "jigsaw", hosts)
             among_few += 1
         tenants = [a for a in fabric.allocations.values() if a.policy == "jigsaw"]
@@ -323,7 +323,7 @@ def test_two_quick_moves_are_looked_for_where_they_may_help(monkeypatch):
         few += len(helpful_pairs(fabric, tenants, hosts))
         with monkeypatch.context() as patch:
             patch.setattr(planner, "helpful_pairs", lambda f, ts, n: [*combinations(ts, 2)])
-            among_all += isinstance(plan(fabric, hosts, 2, thorough=False), MovePlan)
+            among_all += isinstance(plan(fabric, hosts, 2, thorough=False), MovesToFit)
     assert among_all >= 10
     assert among_few >= 0.9 * among_all
     assert few <= 0.8 * pairs
@@ -334,7 +334,7 @@ def test_links_only_leaves_everybody_the_hosts():
     found = 0
     for fabric, hosts in refused_requests(TREES["eighteen hosts"], 80, "links"):
         answer = plan(fabric, hosts, 2, links_only=True)
-        if isinstance(answer, MovePlan):
+        if isinstance(answer, MovesToFit):
             found += 1
             assert checked(fabric, answer, "jigsaw", hosts)[0] == 0
             for move in answer.moves:
@@ -375,7 +375,7 @@ def test_a_repack_places_everybody_who_may_move_again():
     assert found >= 20
     assert isinstance(repack(JIGSAW, pairs_on_leaves(), Request("new", 4), lambda _: False), NoFit)
     fits = repack(JIGSAW, pairs_on_leaves(), Request("new", 2))
-    assert isinstance(fits, MovePlan)
+    assert isinstance(fits, MovesToFit)
     assert fits.moves == ()
 
 
@@ -393,7 +393,7 @@ def test_the_second_move_goes_where_the_first_has_left(thorough):
         fabric.fail_host(host)
     assert isinstance(plan(fabric, 4, 1, thorough=thorough), NoFit)
     answer = plan(fabric, 4, 2, movable=lambda a: a.id in ("a", "b"), thorough=thorough)
-    assert isinstance(answer, MovePlan)
+    assert isinstance(answer, MovesToFit)
     assert [move.allocation.id for move in answer.moves] == ["b", "a"]
     assert checked(fabric, answer, "jigsaw", 4) == (4, 2)
     left = set(fabric.allocations["b"].hosts(LEAVES))

@@ -277,7 +277,7 @@ def test_after_a_fault_only_what_it_changes_is_computed(monkeypatch, link):
     tenants = [SPREAD, PODFUL]
     before = forwarding_tables(SMALL, inventory, tenants)
     written, placed = [], []
-    write, place = default_tables._write, tenant_tables.Partition.entries
+    write, place = default_tables._write, tenant_tables.CompactedTree.entries
 
     def noted_row(row, *more):
         written.append(row)
@@ -288,7 +288,7 @@ def test_after_a_fault_only_what_it_changes_is_computed(monkeypatch, link):
         return place(*of)
 
     monkeypatch.setattr(default_tables, "_write", noted_row)
-    monkeypatch.setattr(tenant_tables.Partition, "entries", noted_place)
+    monkeypatch.setattr(tenant_tables.CompactedTree, "entries", noted_place)
     after = forwarding_tables(SMALL, inventory, tenants, [link], before)
     whole = [row for row in written if len(row) == len(after.destinations)]
     assert 0 < len({id(row) for row in whole}) < len(after.rows)

@@ -19,7 +19,7 @@ from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.sharing.cluster import Cluster, Demand
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.mixed_placement import MIXED
-from laas_service.domain.sharing.placement import Cost, Placed, Refused
+from laas_service.domain.sharing.placement import NotPlaced, Placed, PlanCost
 from tests.unit.domain.sharing.judge import worst_traffic
 from tests.unit.domain.sharing.test_placement import FULL, ROUTED, numbered
 
@@ -124,7 +124,7 @@ def test_it_fits_whenever_any_place_does_at_the_least_footprint(name, seed):
     assert answer.proven
     if isinstance(answer, Placed):
         [at] = positions(site.routes, judge, answer.plan.embedding)
-        assert answer.cost == Cost(0, footprint(judge, at))
+        assert answer.cost == PlanCost(0, footprint(judge, at))
         assert answer.cost.footprint == min(footprint(judge, one) for one in found)
         site.claim(answer.plan.cluster, answer.plan.embedding)
         assert max(used(site, judge).values()) <= site._capacity.max() / 2**20 + 1e-9
@@ -152,7 +152,7 @@ def test_a_change_has_the_fewest_migrations_of_all(name, seed):
     if isinstance(answer, Placed):
         plan = answer.plan
         costs = zip(moved, found, strict=True)
-        least = min(Cost(m, footprint(judge, at)) for m, at in costs)
+        least = min(PlanCost(m, footprint(judge, at)) for m, at in costs)
         assert answer.cost == least
         assert len(plan.moves) == answer.cost.migrations
         at = {unit: machine for machine, units in before.items() for unit in units}
@@ -181,10 +181,10 @@ def test_a_refusal_names_what_is_full():
     routes, _ = ROUTED["tapered"]
     site = RoutedSite(routes, 2, 1.0)
     many = mixed("a", [0.1 + 0.01 * n for n in range(13)])
-    assert MIXED.embed(site, many) == Refused("12 slots are free, 13 asked for", True)
+    assert MIXED.embed(site, many) == NotPlaced("12 slots are free, 13 asked for", True)
     large = mixed("a", [2.0, 2.5, 3.0])
     answer = MIXED.embed(site, large, budget=None)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, NotPlaced)
     assert answer.proven
     assert "has no room for the demands" in answer.binding
     assert MIXED.largest(site, large, budget=None) == 2

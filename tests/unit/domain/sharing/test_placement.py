@@ -24,7 +24,7 @@ from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.sharing.cluster import Cluster, Demand
 from laas_service.domain.sharing.hose_load import crossing, worst_loads
 from laas_service.domain.sharing.link_promises import RoutedSite
-from laas_service.domain.sharing.placement import ALIKE, Placed, Refused
+from laas_service.domain.sharing.placement import ALIKE, NotPlaced, Placed
 from laas_service.domain.sharing.routes import NO_ROUTE, Routes
 from laas_service.domain.topology import LeafLink, Port, Topology, Xgft
 from tests.partitions import partitions, tenant
@@ -368,11 +368,11 @@ def test_a_refusal_names_what_is_full_and_the_largest_cluster_that_fits():
     routes, _ = ROUTED["three leaves"]
     site = RoutedSite(routes, 2, 2.0)
     answer = ALIKE.embed(site, Cluster.alike("a", 13, 0.1))
-    assert answer == Refused("12 slots are free, 13 asked for", True)
+    assert answer == NotPlaced("12 slots are free, 13 asked for", True)
     assert ALIKE.largest(site, Cluster.alike("a", 13, 0.1)) == 12
     wide = Cluster.alike("a", 6, 1.5)
     answer = ALIKE.embed(site, wide, budget=None)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, NotPlaced)
     assert answer.proven
     assert "link" in answer.binding
     assert ALIKE.largest(site, wide, budget=None) == 4
@@ -381,7 +381,7 @@ def test_a_refusal_names_what_is_full_and_the_largest_cluster_that_fits():
 def test_a_failed_link_leaves_hosts_that_no_cluster_joins():
     topology, allocation = FABRICS["tapered"]
     site = RoutedSite(Routes(topology, allocation, {LeafLink(0, 0, 0)}), 2, 2.0)
-    assert isinstance(ALIKE.embed(site, Cluster.alike("a", 9, 0.1), budget=None), Refused)
+    assert isinstance(ALIKE.embed(site, Cluster.alike("a", 9, 0.1), budget=None), NotPlaced)
     assert ALIKE.largest(site, Cluster.alike("a", 9, 0.1), budget=None) == 8
 
 
