@@ -65,7 +65,7 @@ def in_bulk(engine: Engine, prefix: str, count: int, at: datetime) -> None:
         columns = [c for c in table.__table__.c if c.key not in ("sequence", "id")]
         pattern = connection.execute(select(*columns).where(table.id == "a")).mappings().one()
         ids = [f"{prefix}-{number}" for number in range(-(-count // EACH))]
-        released = {"state": "released", "placed": None, "handed_back": True, "updated_at": at}
+        released = {"state": "released", "handed_back": True, "updated_at": at}
         rows = [{**pattern, **released, "id": id} for id in ids]
         connection.execute(insert(table), rows)
         keys = [{**KEY, "key": id, "allocation": id} for id in ids]

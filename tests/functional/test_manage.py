@@ -394,11 +394,13 @@ def test_verify(ready):
     assert "4 allocations, no violations" in ready("fabric", "verify")
 
     with sqlite3.connect(ready.path / "laas.sqlite") as database:
-        (text,) = database.execute("select placed from allocation where id = 't1'").fetchone()
+        of_t1 = "allocation_placement where allocation = 't1'"
+        (text,) = database.execute(f"select placed from {of_t1}").fetchone()
         placed = json.loads(text)
         group, hosts, uplinks = placed["groups"][0]
         placed["groups"][0] = [group, hosts, hex(int(uplinks, 16) & int(uplinks, 16) - 1)]
-        database.execute("update allocation set placed = ? where id = 't1'", [json.dumps(placed)])
+        changed = "update allocation_placement set placed = ? where allocation = 't1'"
+        database.execute(changed, [json.dumps(placed)])
     printed = ready("fabric", "verify", rc=1)
     assert "shape: t1: " in printed
     assert "no violations" not in printed
@@ -427,7 +429,7 @@ def test_verify_looks_at_every_fabric(ready):
     }
     assert ready("fabric", "verify").count("no violations") == 3
     with sqlite3.connect(ready.path / "laas.sqlite") as database:
-        database.execute("update allocation set placed = '[]'")
+        database.execute("update allocation_placement set placed = '[]'")
     printed = ready("fabric", "verify", rc=2)
     assert "b was not checked: " in printed
     assert "a, generation 1: 0 allocations, no violations" in printed

@@ -1,151 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Upgrades from the first released schema, with rows in all tables, on each database."""
+"""Upgrades from the last states before 1.0.0, with rows in all tables, on each database."""
 
-import json
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
-import zlib
-from datetime import datetime
 
 import pytest
 import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from oslo_config import cfg
 
-from laas_service.adapters.db import models, schema, soundness
+from laas_service.adapters.db import allocation_rows, models, schema, soundness
 from laas_service.adapters.db.engine import connect, consistent_read
+from laas_service.adapters.db.migrations import conversion
 from laas_service.adapters.db.store import SqlStore
+from laas_service.adapters.db.types import Serial
 from laas_service.app.lifecycle import State
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
 from laas_service.domain.errors import Unavailable
-from laas_service.domain.topology import Topology, Xgft
 from laas_service.wiring import Parts
+from tests.functional import earlier
 from tests.servers import mariadb, postgresql
 
-EVERY = int(os.environ.get("LAAS_UPGRADE", "8"))
-"""Number of schema or row changes after which an upgrade is killed on MariaDB."""
+EVERY = int(os.environ.get("LAAS_UPGRADE", "7"))
+"""Changes of tables between two at which an upgrade is killed, on servers."""
 
 SERVERS = {"mariadb": mariadb, "postgresql": postgresql, "sqlite": None}
-NOW = datetime(2026, 1, 2, 3, 4, 5)
-TOPOLOGY = {
-    "version": 1,
-    "m": [4, 2, 2],
-    "w": [1, 4, 4],
-    "cables": [1, 1],
-    "rails": 1,
-    "host_ports": [],
-    "absent_hosts": [],
-    "absent_links": [],
-}
-INVENTORY = {
-    "version": 1,
-    "host_names": [f"node-{host}" for host in range(16)],
-    "switches": [],
-    "cables": [],
-    "endpoints": [],
-    "leaf_guids": [],
-    "l2_guids": [],
-    "spine_guids": [],
-    "lids": [],
-}
-
-
-def placement(id, slot):
-    """Host ``slot`` of the first leaf of each pod, in the format of the first release."""
-    mask = hex(1 << slot)
-    return {
-        "version": 1,
-        "id": id,
-        "requested": 2,
-        "policy": "jigsaw",
-        "groups": [[0, mask, mask], [2, mask, mask]],
-        "columns": [[0, slot, "0x1"], [1, slot, "0x1"]],
-        "shape": None,
-    }
-
-
-HOSTS = {"a": (0, 8), "b": (1, 9)}
-LINKS = {"a": (0, 8, 16, 32), "b": (1, 9, 20, 36)}
-
-
-def allocation(id, state, placed, pkey, generation):
-    return {
-        "id": id,
-        "fabric": "f",
-        "name": id,
-        "project_id": "blue",
-        "policy": "jigsaw",
-        "hosts": 2,
-        "state": state,
-        "version": 3,
-        "pkey": pkey,
-        "placed": placed and json.dumps(placed),
-        "generation": generation,
-        "handed_back": state == "released",
-        "force": False,
-        "error": None,
-        "failures": 0,
-        "due_at": None,
-        "created_at": NOW,
-        "updated_at": NOW,
-    }
-
-
-def event(id, state):
-    return {"allocation": id, "at": NOW, "state": state, "reason": "then"}
-
-
-def packed(document):
-    return zlib.compress(json.dumps(document).encode())
-
-
-ROWS = {
-    "fabric": [
-        {
-            "id": "f",
-            "generation": 4,
-            "routes_generation": 3,
-            "topology": packed(TOPOLOGY),
-            "inventory": packed(INVENTORY),
-            "created_at": NOW,
-        }
-    ],
-    "allocation": [
-        allocation("gone", "released", None, 1, 1),
-        allocation("a", "active", placement("a", 0), 1, 2),
-        allocation("b", "allocating", placement("b", 1), 2, 3),
-    ],
-    "event": [
-        event("gone", "released"),
-        event("a", "allocating"),
-        event("a", "active"),
-        event("b", "allocating"),
-    ],
-    "host_claim": [
-        {"fabric": "f", "host": host, "allocation": id} for id in HOSTS for host in HOSTS[id]
-    ],
-    "link_claim": [
-        {"fabric": "f", "link": link, "allocation": id} for id in LINKS for link in LINKS[id]
-    ],
-    "pkey_claim": [
-        {"fabric": "f", "pkey": pkey, "allocation": id} for id, pkey in (("a", 1), ("b", 2))
-    ],
-    "host_state": [{"fabric": "f", "host": 5, "state": "drained"}],
-    "link_state": [{"fabric": "f", "link": 3, "state": "failed"}],
-    "delta": [
-        {"fabric": "f", "generation": 2, "change": json.dumps({"claim": placement("a", 0)})},
-        {"fabric": "f", "generation": 3, "change": json.dumps({"claim": placement("b", 1)})},
-        {"fabric": "f", "generation": 4, "change": json.dumps({"host": 5, "state": "drained"})},
-    ],
-    "idempotency": [
-        {"project_id": "blue", "key": "k", "request": json.dumps({"hosts": 2}), "allocation": "a"}
-    ],
-}
-"""Rows of all tables of the first release, with the columns of that release alone."""
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -161,77 +47,107 @@ def server(request):
 
 
 @pytest.fixture
-def url(server, tmp_path):
-    return server.database() if server else f"sqlite:///{tmp_path}/laas.sqlite"
+def database(server, tmp_path):
+    """Makes a new database; returns its URL."""
+    numbers = itertools.count()
+    return lambda: server.database() if server else f"sqlite:///{tmp_path}/{next(numbers)}.sqlite"
 
 
 @pytest.fixture
-def first(url):
-    """The URL of a database at the first released revision, with rows."""
-    return written(url)
+def url(database):
+    return database()
 
 
-def written(url):
-    engine = connect(url)
-    schema.upgrade(engine, "a001")
-    with engine.begin() as connection:
-        for table, rows in ROWS.items():
-            assert rows
-            names = ", ".join(connection.dialect.identifier_preparer.quote(n) for n in rows[0])
-            values = ", ".join(f":{name}" for name in rows[0])
-            text = sa.text(f"INSERT INTO {table} ({names}) VALUES ({values})")
-            connection.execute(text, rows)
-    engine.dispose()
-    return url
+@pytest.fixture(params=conversion.FROM)
+def revision(request):
+    return request.param
 
 
-def check(engine):
+def check(engine, revision):
     """Assert that all rows are kept and that tables and models agree; release an allocation."""
+    before = earlier.rows(revision)
     with consistent_read(engine) as connection:
         assert schema.current(connection) == schema.head()
         assert soundness.findings(connection) == []
         names = set(sa.inspect(connection).get_table_names())
+        assert compare_metadata(MigrationContext.configure(connection), models.Base.metadata) == []
+        oldest = connection.scalars(sa.select(models.WorksWith.oldest)).all()
+        rows = {
+            table.name: [row._asdict() for row in connection.execute(sa.select(table))]
+            for table in models.Base.metadata.sorted_tables
+        }
+        query = allocation_rows.ALLOCATIONS.order_by(models.Allocation.sequence)
+        records = [row._asdict() for row in connection.execute(query)]
     assert names == {*models.Base.metadata.tables, "alembic_version"}
+    assert oldest == [schema.OLDEST]
+    for table in before.keys() - {"allocation", "works_with"}:
+        serial = {
+            column.name for column in models.Base.metadata.tables[table].c if column.type is Serial
+        }
+        assert ordered(rows[table], serial) == ordered(before[table], serial), table
+    assert [row["id"] for row in records] == [row["id"] for row in before["allocation"]]
+    for old, new in zip(before["allocation"], records, strict=True):
+        kind = new.pop("kind")
+        assert (kind == "container", kind == "shared_hosts", kind == "slots") == (
+            old.pop("container"),
+            old["sharing"] is not None,
+            old["demand"] is not None,
+        )
+        old["sequence"] = new["sequence"]
+        new |= {name: new[name] or 0 for name in ("pkey", "forgotten")}
+        assert new == old
     store = SqlStore(engine)
-    states = [(one.id, one.state, one.version) for one in store.allocations.page()]
-    assert states == [
-        ("gone", State.RELEASED, 3),
-        ("a", State.ACTIVE, 3),
-        ("b", State.ALLOCATING, 3),
-    ]
-    fabric, generation = store.fabrics.ledger("f")
-    assert generation == 4
-    assert fabric.topology == Topology(Xgft((4, 2, 2), (1, 4, 4)))
-    assert {*fabric.allocations} == {"a", "b"}
-    assert fabric.drained_hosts == {5}
-    with engine.connect() as connection:
-        for model, what, wanted in (
-            (models.HostClaim, "host", HOSTS),
-            (models.LinkClaim, "link", LINKS),
-        ):
-            query = sa.select(model.allocation, getattr(model, what), model.scope, model.parent)
-            found = {tuple(row) for row in connection.execute(query)}
-            assert found == {(id, n, "", None) for id in wanted for n in wanted[id]}
-    assert [e.reason for e in store.allocations.get("a").history] == ["then", "then"]
-    released = store.allocations.transition(store.allocations.get("a"), State.RELEASING, "asked")
-    store.allocations.free(store.allocations.hand_back(released), "gone")
+    record = store.allocations.transition(store.allocations.get("busy"), State.RELEASING, "asked")
+    store.allocations.free(store.allocations.hand_back(record), "gone")
+    change = store.allocations.get("moving").change
+    assert change is not None
+    assert (
+        store.placement_changes.turn_back(store.allocations.get("moving"), "back").leaving
+        == change.new
+    )
 
 
-def test_rows_of_the_first_release_come_through_every_migration(first):
-    engine = connect(first)
+def ordered(rows, without):
+    return sorted(
+        str(
+            sorted(
+                (key, value)
+                for key, value in row.items()
+                if key not in without and value is not None
+            )
+        )
+        for row in rows
+    )
+
+
+def test_a_database_of_each_state_before_is_taken_over(url, revision):
+    engine = connect(earlier.make(url, revision))
     schema.upgrade(engine)
-    check(engine)
     schema.upgrade(engine)
+    check(engine, revision)
     engine.dispose()
 
 
-def test_one_migration_after_the_other(first):
-    """As a site does that installs every release."""
-    engine = connect(first)
-    for revision in sorted(schema.revisions()):
-        schema.upgrade(engine, revision)
-    check(engine)
+def test_older_databases_are_refused_with_what_to_do(url):
+    engine = connect(earlier.make(url, "a050"))
+    for older in ("a001", "a046", "a051"):
+        with engine.begin() as connection:
+            connection.execute(sa.text(f"update alembic_version set version_num = '{older}'"))
+        with pytest.raises(
+            Unavailable, match=rf"revision {older}.* \(revision a052\) first"
+        ) as said:
+            schema.upgrade(engine)
+        assert "\n" not in str(said.value)
+        with pytest.raises(Unavailable, match="run laas-manage db upgrade"):
+            SqlStore(engine).check()
+    with engine.begin() as connection:
+        connection.execute(sa.text("update alembic_version set version_num = 'a050'"))
+    schema.upgrade(engine)
+    check(engine, "a050")
     engine.dispose()
+
+
+CHANGES = ("CREATE", "ALTER", "DROP", "INSERT", "UPDATE", "DELETE")
 
 
 def _upgrade_and_die(url, after):
@@ -241,36 +157,56 @@ def _upgrade_and_die(url, after):
 
     @sa.event.listens_for(engine, "after_cursor_execute")
     def dies(connection, cursor, statement, *rest):
-        verb = statement.split(None, 1)[0]
-        if verb in {"CREATE", "ALTER", "DROP", "INSERT", "UPDATE"} and next(changes, None) is None:
+        if statement.split(None, 1)[0] in CHANGES and next(changes, None) is None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     schema.upgrade(engine)
 
 
-def test_an_upgrade_that_is_killed_is_finished_by_the_next_one(first):
-    """The upgrade is killed again and again until an attempt completes.
+def test_an_upgrade_that_is_killed_is_finished_by_the_next_one(database, tmp_path):
+    """It is killed after every change, each time on another database.
 
-    MariaDB commits each change of the schema: an attempt starts where the last one was killed
-    (``tox -e upgrade`` kills it after every change). The other databases roll back, so each
-    attempt there makes more changes than the last one.
+    MariaDB commits each change of the schema, so that the next upgrade finds it half done there.
+    Servers of databases take longer: ``tox -e upgrade`` kills after every change on each.
     """
     spawned = multiprocessing.get_context("fork")
-    kept = "mysql" in first
-    killed = 0
-    for after in [EVERY] * 100 if kept else range(0, 1000, 11):
-        process = spawned.Process(target=_upgrade_and_die, args=(first, after))
+    for after in range(0, 200, 1 if "sqlite" in database() else EVERY):
+        url = earlier.make(database(), "a050" if after % 2 else "a052")
+        process = spawned.Process(target=_upgrade_and_die, args=(url, after))
         process.start()
         process.join(300)
-        if process.exitcode == 0:
+        engine = connect(url)
+        if process.exitcode:
+            assert process.exitcode == -signal.SIGKILL
+            schema.upgrade(engine)
+        check(engine, "a050" if after % 2 else "a052")
+        engine.dispose()
+        if not process.exitcode:
             break
-        assert process.exitcode == -signal.SIGKILL
-        killed += 1
-    assert killed > 2
-    engine = connect(first)
-    schema.upgrade(engine)
-    check(engine)
-    engine.dispose()
+    assert after > 20
+
+
+def test_tables_whose_making_is_killed_are_made_by_the_next_upgrade(database):
+    spawned = multiprocessing.get_context("fork")
+    for after in range(0, 200, 2 * EVERY):
+        url = database()
+        process = spawned.Process(target=_upgrade_and_die, args=(url, after))
+        process.start()
+        process.join(300)
+        engine = connect(url)
+        schema.upgrade(engine)
+        store = SqlStore(engine)
+        store.check()
+        assert store.fabrics.all() == []
+        with engine.connect() as connection:
+            assert (
+                compare_metadata(MigrationContext.configure(connection), models.Base.metadata) == []
+            )
+        engine.dispose()
+        if not process.exitcode:
+            break
+    assert process.exitcode == 0
+    assert after > 40
 
 
 def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_path):
@@ -282,14 +218,14 @@ def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_pa
     conf.set_override("connection", url, group="database")
     conf.set_override("state_dir", str(tmp_path))
     parts = Parts(conf)
-    written(url)
+    earlier.make(url, "a052")
     client = application(conf, parts.use_cases(lambda: None)).test_client()
-    wish = {"name": "new", "hosts": 4}
+    wish = {"name": "new", "hosts": 2, "fabric": "g"}
     for answer in (
         client.get("/v1/allocations"),
         client.get("/v1/fabrics"),
         client.post("/v1/allocations", json=wish),
-        client.delete("/v1/allocations/a"),
+        client.delete("/v1/allocations/busy"),
         client.get("/healthcheck"),
     ):
         assert answer.status_code == 503
@@ -307,7 +243,7 @@ def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_pa
     assert client.get("/healthcheck").status_code == 200
     listed = client.get("/v1/allocations").json
     assert listed is not None
-    assert [one["name"] for one in listed["allocations"]] == ["a", "b"]
+    assert {one["id"] for one in listed["allocations"]} >= {"box", "part", "moving", "busy"}
     assert client.post("/v1/allocations", json=wish).status_code == 202
     parts.admission_queue.serve_all()
     parts._engine.dispose()
@@ -401,9 +337,9 @@ def test_every_migration_is_made_of_steps_that_can_be_repeated():
         assert "op." not in upgrade.replace("steps.", ""), path.name
 
 
-def test_two_upgrades_at_once(first):
+def test_two_upgrades_at_once(url):
     """One upgrade runs at a time; the others wait and then find nothing to do."""
-    engine, failures = connect(first), []
+    engine, failures = connect(earlier.make(url, "a052")), []
 
     def run():
         try:
@@ -417,5 +353,5 @@ def test_two_upgrades_at_once(first):
     for thread in threads:
         thread.join()
     assert failures == []
-    check(engine)
+    check(engine, "a052")
     engine.dispose()

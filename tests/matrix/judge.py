@@ -20,6 +20,7 @@ import sqlalchemy as sa
 
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from tests.matrix.site import FABRIC, Site
+from tests.storm.evidence import ALLOCATIONS
 from tests.walks import Walks
 
 NOBODY = "laas-nobody"
@@ -39,7 +40,7 @@ class Seen:
                 return list(connection.execute(sa.text(query)).mappings())
 
             (self.fabric,) = rows("select generation, routes_generation from fabric")
-            self.allocations = {row["id"]: row for row in rows("select * from allocation")}
+            self.allocations = {row["id"]: row for row in rows(ALLOCATIONS)}
             self.events = rows("select allocation, state, reason from event order by id")
             self.hosts = rows("select host as what, allocation from host_claim")
             self.links = rows("select link as what, allocation from link_claim")

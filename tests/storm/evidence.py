@@ -17,8 +17,21 @@ from typing import Any
 
 import sqlalchemy as sa
 
+ALLOCATIONS = """
+    select allocation.*, placed, pkey, pkeys, confirmed_by, leaving, phase, bridge, announced,
+        faults,
+        case when kind = 'container' then 1 else 0 end as container
+    from allocation
+    left join allocation_placement placement on placement.allocation = allocation.id
+    left join allocation_change placement_change on placement_change.allocation = allocation.id
+    left join allocation_move placement_move on placement_move.allocation = allocation.id
+    left join allocation_faults on allocation_faults.allocation = allocation.id
+    order by sequence
+"""
+"""Rows of allocations with those beside them that judges look at."""
+
 _QUERIES = {
-    "allocations": "select * from allocation order by sequence",
+    "allocations": ALLOCATIONS,
     "host_claims": "select fabric, scope, host, allocation, parent from host_claim",
     "link_claims": "select fabric, scope, link, allocation, parent from link_claim",
     "pkey_claims": "select fabric, pkey, allocation from pkey_claim",

@@ -14,7 +14,14 @@ from typing import Any
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import claims, models, partition_keys, quotas, slot_claims
+from laas_service.adapters.db import (
+    allocation_rows,
+    claims,
+    models,
+    partition_keys,
+    quotas,
+    slot_claims,
+)
 from laas_service.adapters.db.concurrency.decider import Decider
 from laas_service.adapters.db.concurrency.decision import Decision, Settled, Written
 from laas_service.adapters.db.concurrency.group_commit import GroupCommit
@@ -188,7 +195,7 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
         if isinstance(answer, QueueWait):
             # A new generation, so that concurrent searches see the request.
             generation = self.transactions.advance(session, new.fabric, {})
-            columns = {"pkey": 0, "generation": generation}
+            columns = {"generation": generation}
             reason = reasons.queued_reason(answer.refusal.detail) + self._remark()
             record = self._insert(session, State.QUEUED, reason, columns)
             return Written(record, None, unchanged=generation)
@@ -221,12 +228,11 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
             "handed_back": False,
             "force": False,
             "failures": 0,
-            "forgotten": 0,
             "constraints": new.constraints and constraints_document(new.constraints),
             "consent": consent_document(new.consent),
             "duration": new.duration,
             "parent": new.parent,
-            "container": new.container,
+            "kind": allocation_rows.KINDS[type(new.kind)],
             "sharing": new.sharing and sharing_document(new.sharing),
             "slots": new.slots and new.slots.slots,
             "demand": new.slots and demand_document(new.slots),
@@ -234,12 +240,11 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
             "updated_at": now,
         }
         values |= columns
-        insert_rows(session, models.Allocation, values)
+        allocation_rows.insert(session, values)
         if new.idempotency_key is not None:
             self._insert_key(session)
-        row = models.Allocation(**values)
         return self.transactions.record_event(
-            session, new.id, state, reason, new.by, self.seconds(), row
+            session, new.id, state, reason, new.by, self.seconds(), values
         )
 
     def _insert_key(self, session: Session) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Integer,
+    Row,
     Select,
     and_,
     bindparam,
@@ -22,6 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session, aliased
 
 from laas_service.adapters.db import models, slot_claims
+from laas_service.adapters.db.allocation_rows import ALLOCATIONS, record_of
 from laas_service.adapters.db.retention import Retention
 from laas_service.adapters.db.transactions import (
     NOT_MEASURED,
@@ -47,7 +49,7 @@ FOR_EVER = timedelta(days=365_000)
 
 
 @cache
-def _page(conditions: frozenset[str]) -> Select[models.Allocation]:
+def _page(conditions: frozenset[str]) -> Select[Any]:
     """Allocations in the order of creation, up to a limit, that satisfy these conditions."""
     table = models.Allocation
     known: dict[str, ColumnElement[bool]] = {
@@ -56,27 +58,27 @@ def _page(conditions: frozenset[str]) -> Select[models.Allocation]:
         "states": table.state.in_(bindparam("states", expanding=True)),
         "marker": table.sequence > bindparam("marker"),
     }
-    query = select(table).where(*(known[condition] for condition in sorted(conditions)))
+    query = ALLOCATIONS.where(*(known[condition] for condition in sorted(conditions)))
     return query.order_by(table.sequence).limit(bindparam("limit", type_=Integer))
 
 
 def due_rows(
     session: Session, now: datetime, *, longest: timedelta, faulty: bool, fabric: str | None
-) -> list[models.Allocation]:
+) -> list[Row[Any]]:
     """The rows of allocations with a step due; see ``Allocations.due``."""
-    table = models.Allocation
+    table, change, move = models.Allocation, models.ChangePart, models.MovePart
     ready = or_(table.due_at.is_(None), table.due_at <= now, table.due_at > now + longest)
     if fabric is not None:
         ready = and_(table.fabric == fabric, ready)
     changeable = table.state.in_([state.value for state in DUE_IF_CHANGING])
-    degraded = and_(changeable, table.faults.is_not(None), table.leaving.is_(None))
+    degraded = and_(changeable, models.FaultsPart.faults.is_not(None), change.leaving.is_(None))
     moving = or_(
         table.state.in_([state.value for state in DUE]),
-        and_(changeable, table.leaving.is_not(None)),
-        and_(changeable, table.announced.is_not(None), table.moves_at <= now),
+        and_(changeable, change.leaving.is_not(None)),
+        and_(changeable, move.announced.is_not(None), move.moves_at <= now),
     )
     due = or_(moving, degraded) if faulty else moving
-    rows = session.scalars(select(table).where(ready, due).order_by(table.sequence)).all()
+    rows = session.execute(ALLOCATIONS.where(ready, due).order_by(table.sequence)).all()
     return sorted(
         (
             row
@@ -87,7 +89,7 @@ def due_rows(
     )
 
 
-def _only_degraded(row: models.Allocation, now: datetime) -> bool:
+def _only_degraded(row: Row[Any], now: datetime) -> bool:
     """Whether failed links are the only reason for an allocation to be due."""
     moves = row.announced is not None and row.moves_at is not None and row.moves_at <= now
     return State(row.state) in DUE_IF_CHANGING and row.leaving is None and not moves
@@ -102,10 +104,10 @@ class Allocations(Retention):
             return read_record(session, id)
 
     def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
-        event, table = models.Event, models.Allocation
+        event, table = models.Event, models.HistoryPart
         query = select(event).where(event.allocation == id).order_by(event.id)
         with self.transactions.reading_one_state() as session:
-            forgotten = session.scalar(select(table.forgotten).where(table.id == id)) or 0
+            forgotten = session.scalar(select(table.forgotten).where(table.allocation == id)) or 0
             first = max(after, forgotten) + 1
             rows = session.scalars(query.offset(first - forgotten - 1).limit(limit))
             return first, [as_event(row) for row in rows]
@@ -124,8 +126,8 @@ class Allocations(Retention):
         with self.transactions.reading() as session:
             wanted["marker"] = None if marker is None else sequence(session, marker)
             wanted = {name: value for name, value in wanted.items() if value is not None}
-            rows = session.scalars(_page(frozenset(wanted)), {**wanted, "limit": limit})
-            return [row.record() for row in rows]
+            rows = session.execute(_page(frozenset(wanted)), {**wanted, "limit": limit})
+            return list(map(record_of, rows))
 
     def size_events(self, fabric: str, project_id: str | None, limit: int) -> list[SizeEvent]:
         event, table, container = models.Event, models.Allocation, aliased(models.Allocation)
@@ -177,6 +179,7 @@ class Allocations(Retention):
                 row.error = error
                 row.version += 1
                 row.updated_at = self.transactions.now()
+                session.flush()
                 self.transactions.record_event(session, id, State(row.state), error)
 
     def transition(

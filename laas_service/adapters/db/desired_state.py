@@ -9,12 +9,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, virtual_ports
+from laas_service.adapters.db.allocation_rows import KINDS, with_parts
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import allocation_from
 from laas_service.app.lifecycle import Phase, routes
 from laas_service.app.records import LinkState
 from laas_service.domain.routing.tenant_tables import routed_allocations
+from laas_service.domain.tenancy import Slots
 from laas_service.messages import FabricState, TenantRoute
 
 
@@ -32,13 +34,13 @@ class DesiredState:
     def _routed(self, session: Session, fabric_id: str) -> FabricState:
         record = self.ledgers.record(session, fabric_id)
         table, down = models.Allocation, models.LinkState
+        held, change = models.PlacementPart, models.ChangePart
+        columns = (held.placed, held.pkey, held.pkeys, change.leaving, change.phase, change.bridge)
         rows = session.execute(
-            select(
-                *(table.placed, table.leaving, table.phase, table.bridge, table.pkey, table.pkeys)
-            ).where(
+            with_parts(select(*columns).select_from(table), held, change).where(
                 table.fabric == fabric_id,
-                table.placed.is_not(None),
-                table.demand.is_(None),  # slots are reached over the routes of their hosts
+                held.placed.is_not(None),
+                table.kind != KINDS[Slots],  # they are reached over the routes of their hosts
                 table.handed_back.is_(False),
             )
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy import delete, select
 
-from laas_service.adapters.db import models
+from laas_service.adapters.db import allocation_rows, models
 from laas_service.adapters.db.apart import refuse_shared
 from laas_service.adapters.db.desired_state import DesiredState
 from laas_service.adapters.db.forward import Forward
@@ -106,6 +106,7 @@ class Fabrics(DesiredState, Forward, Reimports):
                 raise Conflict(
                     f"fabric {id} has {len(live)} allocations: {listed(live)}; delete them first"
                 )
+            allocation_rows.forget(session, its_own)
             for other in WITH_ALLOCATIONS:
                 session.execute(delete(other).where(other.allocation.in_(its_own)))
             for table in reversed(models.Base.metadata.sorted_tables):

@@ -14,6 +14,7 @@ from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.allocation_rows import with_parts
 from laas_service.adapters.db.generations import stamp_of
 from laas_service.adapters.db.transactions import COMMITTED, ONE_STATE
 from laas_service.adapters.documents import (
@@ -222,10 +223,11 @@ def _rebuild(session: Session, record: FabricRecord) -> Ledger:
     ledger = Ledger(record.topology)
     ledger.withhold(record.shared_plane)
     table, host, link = models.Allocation, models.HostState, models.LinkState
-    feature = models.HostFeature
+    feature, placement, change = models.HostFeature, models.PlacementPart, models.ChangePart
+    columns = select(placement.placed, change.leaving, change.bridge).select_from(table)
     held = (
-        select(table.placed, table.leaving, table.bridge)
-        .where(table.fabric == record.id, table.placed.is_not(None))
+        with_parts(columns, placement, change)
+        .where(table.fabric == record.id, placement.placed.is_not(None))
         .order_by(table.sequence)  # a container before the allocations inside it
     )
     for placed, *others in session.execute(held):

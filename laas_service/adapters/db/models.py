@@ -2,11 +2,11 @@
 
 """The tables. Their primary keys forbid two owners of a host or link (promise 1).
 
-A row of ``allocation`` gives its record: a new column is read beside where it is declared.
+``allocation_rows`` makes records of the rows of an allocation: a new column is read there.
 """
 
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     JSON,
@@ -25,17 +25,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import SchemaItem
 
 from laas_service.adapters.db.types import Moment, Packed, Serial, exact
-from laas_service.adapters.documents import (
-    allocation_from,
-    consent_from,
-    constraints_from,
-    demand_from,
-    faults_from,
-    sharing_from,
-)
-from laas_service.app import records
-from laas_service.app.lifecycle import Phase, State
-from laas_service.messages import ConfirmedBy, Initiator
 
 
 class Base(DeclarativeBase):
@@ -170,21 +159,11 @@ class Agent(Base):
 
 
 class Allocation(Base):
-    """``sequence`` is the order of creation, and of the queue.
+    """What all allocations have; the tables of ``Part`` have what some of them have.
 
-    ``placed`` is NULL while it is queued and once the claims are freed; ``pkey`` is 0
-    until there are claims. ``pkeys`` are the keys by rail, NULL if ``pkey`` is that of all.
-    ``leaving`` and ``phase`` are NULL unless its placement
-    changes. ``faults`` is ``{"links": [name], "hosts": [number]}``, the failed ones of those
-    it has claimed, NULL if there are none. ``parent`` is the container it is inside. ``parked``
-    is the state before ``error``, NULL in other states. ``confirmed_by`` is what the last change
-    of its routes was confirmed by, NULL before the first. ``forgotten`` is the number of its oldest
-    events that were deleted, and ``asked_by`` the document of the ``Initiator`` known at the time.
-    ``consent`` is NULL unless its owner consents to moves. ``announced`` is the placement that it
-    moves to at ``moves_at``, NULL unless a move is announced. ``move_forced`` is true if the owner
-    cannot call it off, and means nothing unless a move is announced. ``sharing`` is how its hosts
-    are shared, NULL if they are not. ``demand`` is what it asks for of class ``shared``, NULL for
-    others, and ``slots`` how many virtual machines count for its quota.
+    ``sequence`` is the order of creation, and of the queue. ``kind`` is one of
+    ``allocation_rows.KINDS``. ``parent`` is the allocation it is inside. ``parked`` is the state
+    before ``error``, NULL in other states.
     """
 
     __tablename__ = "allocation"
@@ -200,89 +179,138 @@ class Allocation(Base):
     project_id: Mapped[str] = mapped_column(exact(255), index=True)
     policy: Mapped[str] = mapped_column(exact(64))
     hosts: Mapped[int]
+    kind: Mapped[str] = mapped_column(exact(16), server_default="owned")
+    parent: Mapped[str | None] = mapped_column(exact(64), index=True)
     state: Mapped[str] = mapped_column(exact(16))
     version: Mapped[int]
-    pkey: Mapped[int]
-    pkeys: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    placed: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     generation: Mapped[int]
     handed_back: Mapped[bool]
     force: Mapped[bool]
     error: Mapped[str | None] = mapped_column(Text())
     failures: Mapped[int]
-    constraints: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    duration: Mapped[float | None] = mapped_column(Double())
-    ends_at: Mapped[datetime | None] = mapped_column(Moment())
-    leaving: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    phase: Mapped[str | None] = mapped_column(exact(16))
-    bridge: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    faults: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    parent: Mapped[str | None] = mapped_column(exact(64), index=True)
-    container: Mapped[bool] = mapped_column(server_default=false())
     parked: Mapped[str | None] = mapped_column(exact(16))
-    confirmed_by: Mapped[str | None] = mapped_column(exact(16))
-    forgotten: Mapped[int] = mapped_column(server_default="0")
-    asked_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    consent: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    announced: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    moves_at: Mapped[datetime | None] = mapped_column(Moment())
-    move_forced: Mapped[bool | None]
-    sharing: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    slots: Mapped[int | None]
-    demand: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    limited_by: Mapped[str | None] = mapped_column(exact(16))
     due_at: Mapped[datetime | None] = mapped_column(Moment())
     created_at: Mapped[datetime] = mapped_column(Moment())
     updated_at: Mapped[datetime] = mapped_column(Moment())
 
-    def asked_before(self) -> Initiator | None:
-        """Return who made the last request before the events that are kept; None if unknown."""
-        return Initiator(**self.asked_by) if self.asked_by else None
 
-    def record(self, history: tuple[records.Event, ...] = ()) -> records.AllocationRecord:
-        """The record of this row, with these entries of its history."""
-        return records.AllocationRecord(
-            id=self.id,
-            fabric=self.fabric,
-            name=self.name,
-            project_id=self.project_id,
-            policy=self.policy,
-            hosts=self.hosts,
-            state=State(self.state),
-            version=self.version,
-            pkey=self.pkey,
-            pkeys=tuple(self.pkeys or ()),
-            placed=self.placed and allocation_from(self.placed),
-            handed_back=self.handed_back,
-            force=self.force,
-            error=self.error,
-            created_at=self.created_at,
-            updated_at=self.updated_at,
-            history=history,
-            first_event=self.forgotten + 1,
-            kept_events=len(history),
-            generation=self.generation,
-            failures=self.failures,
-            constraints=self.constraints and constraints_from(self.constraints),
-            consent=consent_from(self.consent),
-            announced=self.announced and allocation_from(self.announced),
-            moves_at=self.moves_at,
-            move_forced=bool(self.move_forced),
-            duration=self.duration,
-            ends_at=self.ends_at,
-            parent=self.parent,
-            container=self.container,
-            sharing=self.sharing and sharing_from(self.sharing),
-            slots=self.demand and demand_from(self.demand),
-            leaving=self.leaving and allocation_from(self.leaving),
-            phase=Phase(self.phase) if self.phase else None,
-            bridge=self.bridge and allocation_from(self.bridge),
-            faults=self.faults and faults_from(self.faults),
-            next_try=self.due_at,
-            parked=State(self.parked) if self.parked else None,
-            confirmed_by=ConfirmedBy(self.confirmed_by) if self.confirmed_by else None,
-            limited_by=self.limited_by,
-        )
+class Part(Base):
+    """Columns that only some allocations have: a row for each of these.
+
+    A row is made if one of ``needed`` has a value, and deleted by a change that takes all of them.
+    """
+
+    __abstract__ = True
+
+    needed: ClassVar[frozenset[str]]
+    allocation: Mapped[str] = mapped_column(
+        exact(64), ForeignKey("allocation.id"), primary_key=True
+    )
+
+
+class SharedHostsPart(Part):
+    """Kind ``shared_hosts``: how its hosts are shared."""
+
+    __tablename__ = "allocation_shared_hosts"
+    needed = frozenset({"sharing"})
+
+    sharing: Mapped[Any] = mapped_column(JSON())
+
+
+class SlotsPart(Part):
+    """Kind ``slots``: what it asks for, how many virtual machines count for its quota, and what
+    limits what its servers send, NULL if nothing does."""
+
+    __tablename__ = "allocation_slots"
+    needed = frozenset({"demand"})
+
+    demand: Mapped[Any] = mapped_column(JSON())
+    slots: Mapped[int]
+    limited_by: Mapped[str | None] = mapped_column(exact(16))
+
+
+class TermsPart(Part):
+    """What its request adds to a number of hosts.
+
+    ``consent`` is NULL unless its owner consents to moves.
+    """
+
+    __tablename__ = "allocation_terms"
+    needed = frozenset({"constraints", "duration", "consent"})
+
+    constraints: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    duration: Mapped[float | None] = mapped_column(Double())
+    consent: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+
+
+class PlacementPart(Part):
+    """Its placement and keys, from the first claims on.
+
+    ``placed`` is NULL once the claims are freed. ``pkey`` is 0 without a key; ``pkeys`` are the
+    keys by rail, NULL if ``pkey`` is that of all. ``confirmed_by`` is what the last change of its
+    routes was confirmed by, NULL before the first.
+    """
+
+    __tablename__ = "allocation_placement"
+    needed = frozenset({"placed", "pkey", "confirmed_by"})
+
+    placed: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    pkey: Mapped[int] = mapped_column(server_default="0")
+    pkeys: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    ends_at: Mapped[datetime | None] = mapped_column(Moment())
+    confirmed_by: Mapped[str | None] = mapped_column(exact(16))
+
+
+class ChangePart(Part):
+    """A change of placement under way: the old placement, and the phase."""
+
+    __tablename__ = "allocation_change"
+    needed = frozenset({"leaving"})
+
+    leaving: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    phase: Mapped[str | None] = mapped_column(exact(16))
+    bridge: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+
+
+class MovePart(Part):
+    """A move that is announced, or, without ``announced``, that has begun.
+
+    ``announced`` is the placement that it moves to at ``moves_at``. ``move_forced`` is true if the
+    owner cannot call it off.
+    """
+
+    __tablename__ = "allocation_move"
+    needed = frozenset({"announced", "moves_at"})
+
+    announced: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    moves_at: Mapped[datetime | None] = mapped_column(Moment())
+    move_forced: Mapped[bool | None]
+
+
+class FaultsPart(Part):
+    """The failed ones of what it has claimed: ``{"links": [name], "hosts": [number]}``."""
+
+    __tablename__ = "allocation_faults"
+    needed = frozenset({"faults"})
+
+    faults: Mapped[Any] = mapped_column(JSON())
+
+
+class HistoryPart(Part):
+    """The number of its oldest events that were deleted; ``asked_by`` is the document of the
+    ``Initiator`` known at the time."""
+
+    __tablename__ = "allocation_history"
+    needed = frozenset({"forgotten"})
+
+    forgotten: Mapped[int]
+    asked_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+
+
+PARTS: tuple[type[Part], ...] = (
+    *(SharedHostsPart, SlotsPart, TermsPart, PlacementPart),
+    *(ChangePart, MovePart, FaultsPart, HistoryPart),
+)
 
 
 class QueueRoom(Base):

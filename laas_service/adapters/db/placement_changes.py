@@ -201,7 +201,7 @@ class PlacementChanges:
                 leaving=None,
                 phase=None,
                 bridge=None,
-                moves_at=None,
+                **NOT_ANNOUNCED,
                 faults=faults and faults_document(faults),
                 **done,
             )

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Engine, case, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.allocation_rows import ALLOCATIONS, CONTAINER, record_of, with_parts
 from laas_service.adapters.db.engine import translated, write_transaction
 from laas_service.adapters.db.transactions import utc_now
 from laas_service.app.lifecycle import OVER, gets_other_hosts
@@ -134,12 +135,12 @@ def _moves(session: Session, project_id: str, now: datetime, but: str = "") -> i
     begun = select(func.count()).where(
         table.project_id == project_id, table.at > now - MOVES_PERIOD
     )
-    announced = select(allocation).where(
+    announced = ALLOCATIONS.where(
         allocation.project_id == project_id,
-        allocation.announced.is_not(None),
+        models.MovePart.announced.is_not(None),
         allocation.id != but,
     )
-    records = [row.record() for row in session.scalars(announced)]
+    records = map(record_of, session.execute(announced))
     return session.scalars(begun).one() + sum(
         1
         for record in records
@@ -149,7 +150,7 @@ def _moves(session: Session, project_id: str, now: datetime, but: str = "") -> i
 
 def _used(session: Session, project_id: str) -> tuple[int, int, int]:
     """The allocations, hosts and slots of the project."""
-    query = select(*COUNTED).where(models.Allocation.project_id == project_id, LIVE)
+    query = COUNTS.where(models.Allocation.project_id == project_id, LIVE)
     allocations, hosts, slots = session.execute(query).one()
     return allocations, int(hosts), int(slots)
 
@@ -164,7 +165,7 @@ def check_alone(session: Session, new: AllocationRequest) -> None:
         return
     table = models.Allocation
     others = select(func.count()).where(
-        table.project_id == new.project_id, LIVE, table.container.is_(False)
+        table.project_id == new.project_id, LIVE, table.kind != CONTAINER
     )
     if session.scalars(others).one():
         raise ConcurrentUpdate(f"project {new.project_id!r} got another allocation")
@@ -175,9 +176,11 @@ COUNTED = (
     func.coalesce(
         func.sum(case((models.Allocation.parent.is_(None), models.Allocation.hosts), else_=0)), 0
     ),
-    func.coalesce(func.sum(models.Allocation.slots), 0),
+    func.coalesce(func.sum(models.SlotsPart.slots), 0),
 )
 """Allocations, hosts and slots; hosts of allocations in a container count with the container."""
+
+COUNTS = with_parts(select(*COUNTED).select_from(models.Allocation), models.SlotsPart)
 
 LIVE: ColumnElement[bool] = models.Allocation.state.not_in([state.value for state in OVER])
 
@@ -245,12 +248,12 @@ class SqlQuotas:
     def all(self) -> list[Quota]:
         """Of projects that have a quota of their own or an allocation, by id."""
         table = models.Allocation
-        usage = select(table.project_id, *COUNTED).where(LIVE).group_by(table.project_id)
+        usage = COUNTS.add_columns(table.project_id).where(LIVE).group_by(table.project_id)
         with translated(), Session(self._engine) as session:
             own = {row.project_id: row for row in session.scalars(select(models.Quota))}
             counts = {
                 id: (int(hosts), count, int(slots))
-                for id, count, hosts, slots in session.execute(usage)
+                for count, hosts, slots, id in session.execute(usage)
             }
             return [
                 Quota(

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import component_words, models
+from laas_service.adapters.db import allocation_rows, component_words, models
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import faults_document, faults_from
 from laas_service.app.lifecycle import AllocationFaults, State
@@ -68,11 +68,10 @@ def present(session: Session, fabric: FabricRecord) -> dict[str, AllocationFault
 
 def outdated(session: Session, fabric: FabricRecord) -> Outdated:
     """Allocations whose recorded faults differ from the present ones."""
-    table, faults = models.Allocation, present(session, fabric)
+    table, part, faults = models.Allocation, models.FaultsPart, present(session, fabric)
+    query = allocation_rows.with_parts(select(table.id, part.faults).select_from(table), part)
     rows = session.execute(
-        select(table.id, table.faults).where(
-            table.fabric == fabric.id, or_(table.faults.is_not(None), table.id.in_(faults))
-        )
+        query.where(table.fabric == fabric.id, or_(part.faults.is_not(None), table.id.in_(faults)))
     )
     recorded = {
         row.id: faults_from(row.faults) if row.faults else AllocationFaults() for row in rows
@@ -97,14 +96,14 @@ def update_records(
     """
     table, changed, now = models.Allocation, outdated(session, fabric), transactions.now()
     for id, (before, after) in changed.items():
-        values: dict[str, Any] = {"faults": faults_document(after)}
-        if after == AllocationFaults():
-            values = {"faults": None, "error": None}
+        ended: dict[str, Any] = {"error": None} if after == AllocationFaults() else {}
         session.execute(
             update(table)
             .where(table.id == id)
-            .values(version=table.version + 1, updated_at=now, failures=0, due_at=None, **values)
+            .values(version=table.version + 1, updated_at=now, failures=0, due_at=None, **ended)
         )
+        faults = None if ended else faults_document(after)
+        allocation_rows.write(session, id, {"faults": faults})
         state = session.scalars(select(table.state).where(table.id == id)).one()
         transactions.record_event(session, id, State(state), _reason(before, after), by)
     return list(changed)

@@ -10,6 +10,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import claims, component_words, models, recorded_faults
+from laas_service.adapters.db.allocation_rows import ALLOCATIONS, record_of, write
 from laas_service.adapters.db.apart import refuse_shared
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions, locked_generation, read_record
@@ -101,11 +102,10 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
     New versions make every reader of a record read it again.
     """
     table = models.Allocation
+    is_placed = models.PlacementPart.placed.is_not(None)
+    of_fabric = ALLOCATIONS.where(table.fabric == fabric_id, is_placed)
     held = session.execute(
-        select(table.id, table.placed, table.leaving, table.bridge, table.faults)
-        .where(table.fabric == fabric_id, table.placed.is_not(None))
-        .order_by(table.sequence)
-        .with_for_update()
+        of_fabric.order_by(table.sequence).with_for_update(of=models.Allocation)
     ).all()
     for shared in (models.SharedLink, models.SharedHost):  # nobody has a slot: ``effects``
         session.execute(delete(shared).where(shared.fabric == fabric_id))
@@ -119,19 +119,16 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
         everything = placed
         for other in filter(None, (leaving, bridge)):
             everything = everything.joined(other)
-        session.execute(
-            update(table)
-            .where(table.id == row.id)
-            .values(
-                version=table.version + 1,
-                placed=allocation_document(placed),
-                leaving=leaving and allocation_document(leaving),
-                bridge=bridge and allocation_document(bridge),
-                announced=None,
-                moves_at=None,
-                faults=row.faults and _faults(row.faults, numbers),
-            )
-        )
+        session.execute(update(table).where(table.id == row.id).values(version=table.version + 1))
+        values = {
+            "placed": allocation_document(placed),
+            "leaving": leaving and allocation_document(leaving),
+            "bridge": bridge and allocation_document(bridge),
+            "announced": None,
+            "moves_at": None,
+            "faults": row.faults and _faults(row.faults, numbers),
+        }
+        write(session, row.id, values, record_of(row))
         claims.take(session, fabric_id, everything, numbers.after)
     _renumber_constraints(session, fabric_id, numbers)
 
@@ -143,11 +140,13 @@ def _faults(document: Any, numbers: Renumbering) -> dict[str, Any]:
 
 def _renumber_constraints(session: Session, fabric_id: str, numbers: Renumbering) -> None:
     """Renumber the hosts to avoid, of requests that are not released."""
-    table, hosts = models.Allocation, numbers.hosts
+    table, terms, hosts = models.Allocation, models.TermsPart, numbers.hosts
     rows = session.execute(
-        select(table.id, table.constraints).where(
+        select(table.id, terms.constraints)
+        .join(terms, terms.allocation == table.id)
+        .where(
             table.fabric == fabric_id,
-            table.constraints.is_not(None),
+            terms.constraints.is_not(None),
             table.state.in_([state.value for state in LIVE]),
         )
     ).all()
@@ -156,7 +155,7 @@ def _renumber_constraints(session: Session, fabric_id: str, numbers: Renumbering
         renumbered = sorted(hosts[host] for host in avoided if host in hosts)
         if renumbered != avoided:
             document = {**row.constraints, "avoid_hosts": renumbered}
-            session.execute(update(table).where(table.id == row.id).values(constraints=document))
+            write(session, row.id, {"constraints": document})
 
 
 def _renumber_states(session: Session, fabric_id: str, numbers: Renumbering) -> None:

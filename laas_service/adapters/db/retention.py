@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import delete, exists, select
 from sqlalchemy.orm import Session, aliased
 
-from laas_service.adapters.db import models
+from laas_service.adapters.db import allocation_rows, models
 from laas_service.adapters.db.engine import rows_changed
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.app.lifecycle import OVER
@@ -37,6 +37,7 @@ class Retention:
             ids = _over(session, before, limit)
             if archive is not None and ids:
                 archive(list(_documents(session, ids)))
+            allocation_rows.forget(session, ids)
             for other in WITH_ALLOCATIONS:
                 session.execute(delete(other).where(other.allocation.in_(ids)))
             return rows_changed(session, delete(table).where(table.id.in_(ids))) if ids else 0
@@ -62,22 +63,26 @@ def _over(session: Session, before: datetime, limit: int) -> list[str]:
 def _documents(session: Session, ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
     """The rows of each allocation: its own, and those that belong to it."""
     table = models.Allocation
+    allocations = allocation_rows.ALLOCATIONS.where(table.id.in_(ids)).order_by(table.sequence)
     of_each: dict[str, dict[str, Any]] = {
         row.id: {
-            "allocation": _plain(row),
+            "allocation": _plain(row._asdict()),
             **{other.__tablename__: [] for other in WITH_ALLOCATIONS},
         }
-        for row in session.scalars(select(table).where(table.id.in_(ids)).order_by(table.sequence))
+        for row in session.execute(allocations)
     }
     for other in WITH_ALLOCATIONS:
         rows = select(other).where(other.allocation.in_(ids)).order_by(*other.__table__.primary_key)
         for row in session.scalars(rows):
-            of_each[row.allocation][other.__tablename__].append(_plain(row))
+            of_each[row.allocation][other.__tablename__].append(_plain(_values(row)))
     yield from of_each.values()
 
 
-def _plain(row: models.Base) -> dict[str, Any]:
-    values = {column.key: getattr(row, column.key) for column in row.__table__.columns}
+def _values(row: models.Base) -> dict[str, Any]:
+    return {column.key: getattr(row, column.key) for column in row.__table__.columns}
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value.isoformat() if isinstance(value, datetime) else value
         for name, value in values.items()

@@ -5,11 +5,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
+from laas_service.adapters.db.allocation_rows import asked_before, record_of
 from laas_service.adapters.db.allocations import due_rows
 from laas_service.adapters.db.faults import read_observation
 from laas_service.adapters.db.ledger_cache import LedgerCache
@@ -31,7 +33,7 @@ class Rounds:
             return Recorded(fabric, read_observation(session, fabric), _records(session, rows))
 
 
-def _records(session: Session, rows: Sequence[models.Allocation]) -> tuple[AllocationRecord, ...]:
+def _records(session: Session, rows: Sequence[Row[Any]]) -> tuple[AllocationRecord, ...]:
     """The records of rows, with the users who asked last."""
     event, asked = models.Event, {}
     numbers = [row.id for row in rows]
@@ -44,6 +46,5 @@ def _records(session: Session, rows: Sequence[models.Allocation]) -> tuple[Alloc
         for found in session.scalars(select(event).where(event.id.in_(last))):
             asked[found.allocation] = as_event(found).by
     return tuple(
-        replace(row.record(()), asked_before=asked.get(row.id) or row.asked_before())
-        for row in rows
+        replace(record_of(row), asked_before=asked.get(row.id) or asked_before(row)) for row in rows
     )

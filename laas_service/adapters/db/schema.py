@@ -28,6 +28,7 @@ from sqlalchemy import (
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import WRITES, translated
+from laas_service.adapters.db.migrations import conversion
 from laas_service.domain.errors import Unavailable
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
@@ -35,7 +36,7 @@ _MIGRATIONS = Path(__file__).with_name("migrations")
 
 _LOCK = "laas-schema"
 
-OLDEST = "a035"
+OLDEST = "a100"
 """The revision of the oldest release that works with the tables of this one.
 
 A migration raises it to its own revision if it does anything but add tables, indexes, and columns
@@ -92,7 +93,7 @@ def check(connection: Connection) -> None:
         Unavailable: they are of an earlier release, or this one is too old for them.
     """
     revision, oldest = _current_and_oldest(connection)
-    if revision is None or (revision != head() and revision in revisions()):
+    if revision is None or revision < head():
         raise Unavailable(
             f"the database is at revision {revision or 'none'}, this release needs {head()}; "
             "run laas-manage db upgrade"
@@ -127,9 +128,13 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     ):
         present = current(connection)
         if present is not None and present not in revisions():
-            check(connection)
-            return
+            if present > head():
+                check(connection)
+                return
+            conversion.refuse_older(present)
         _stop_older(connection)
+        if present is not None and present < conversion.TO:
+            conversion.convert(connection)
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         _stop_older(connection)

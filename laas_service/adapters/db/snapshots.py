@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, quotas
+from laas_service.adapters.db.allocation_rows import ALLOCATIONS, record_of
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.observations import as_holding
 from laas_service.adapters.db.transactions import Transactions, read_all_enclosing
@@ -19,18 +20,18 @@ from laas_service.app.records import FabricRecord, Limits
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.ledger import LedgerView
 
-_QUEUED = (
-    select(models.Allocation)
+_QUEUED = ALLOCATIONS.where(
+    models.Allocation.fabric == bindparam("fabric"),
+    models.Allocation.state == State.QUEUED.value,
+).order_by(models.Allocation.sequence)
+_ENDS = (
+    select(models.Allocation.id, models.PlacementPart.ends_at)
+    .join(models.PlacementPart, models.PlacementPart.allocation == models.Allocation.id)
     .where(
         models.Allocation.fabric == bindparam("fabric"),
-        models.Allocation.state == State.QUEUED.value,
+        models.Allocation.state.in_([state.value for state in HOLDING]),
+        models.PlacementPart.ends_at.is_not(None),
     )
-    .order_by(models.Allocation.sequence)
-)
-_ENDS = select(models.Allocation.id, models.Allocation.ends_at).where(
-    models.Allocation.fabric == bindparam("fabric"),
-    models.Allocation.state.in_([state.value for state in HOLDING]),
-    models.Allocation.ends_at.is_not(None),
 )
 
 
@@ -96,7 +97,7 @@ def _possible(
 
 def read_queue(session: Session, fabric_id: str) -> QueueState:
     """Who waits for a fabric."""
-    waiting = tuple(row.record() for row in session.scalars(_QUEUED, {"fabric": fabric_id}))
+    waiting = tuple(map(record_of, session.execute(_QUEUED, {"fabric": fabric_id})))
     if not waiting:
         return QueueState()
     row = session.get(models.QueueRoom, fabric_id)

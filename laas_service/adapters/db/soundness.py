@@ -14,6 +14,7 @@ from sqlalchemy import Connection, ForeignKeyConstraint, and_, func, select
 
 from laas_service import messages
 from laas_service.adapters.db import models
+from laas_service.adapters.db.allocation_rows import ALLOCATIONS, CONTAINER, KINDS
 from laas_service.adapters.db.apart import shared
 from laas_service.adapters.documents import allocation_from, inventory_from, topology_from
 from laas_service.app.lifecycle import HOLDING, Phase, State
@@ -22,7 +23,7 @@ from laas_service.domain.allocation import Allocation, Promise
 from laas_service.domain.errors import LaasError
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.tenancy import SharedHosts, kind_of
+from laas_service.domain.tenancy import SharedHosts, Slots
 from laas_service.domain.topology import Topology
 from laas_service.domain.wording import listed
 
@@ -37,7 +38,7 @@ def findings(connection: Connection) -> list[str]:
     inventories = []
     for id, topology, inventory in _layouts(connection, contradictions):
         inventories.append((id, inventory))
-        rows = _rows(connection, models.Allocation, fabric=id)
+        rows = connection.execute(ALLOCATIONS.where(models.Allocation.fabric == id)).all()
         contradictions += _generations(connection, id, rows)
         contradictions += _claims(connection, id, topology, rows)
         contradictions += _shared(connection, id, topology, rows)
@@ -71,15 +72,14 @@ def _dangling(connection: Connection) -> Iterator[str]:
     child, parent = models.Allocation.__table__, models.Allocation.__table__.alias()
     query = (
         select(
-            *(child.c.id, child.c.demand, child.c.fabric),
-            *(parent.c.id, parent.c.container, parent.c.sharing, parent.c.fabric),
+            *(child.c.id, child.c.kind, child.c.fabric),
+            *(parent.c.kind.label("outer"), parent.c.fabric.label("there")),
         )
         .select_from(child.outerjoin(parent, parent.c.id == child.c.parent))
         .where(child.c.parent.is_not(None))
     )
-    for id, demand, here, container, is_container, sharing, there in connection.execute(query):
-        accepts = kind_of(is_container, sharing, None).accepts(kind_of(False, None, demand))
-        if container is None or not accepts or there != here:
+    for id, kind, here, outer, there in connection.execute(query):
+        if outer != (KINDS[SharedHosts] if kind == KINDS[Slots] else CONTAINER) or there != here:
             yield f"allocation {id} is inside what is no container of its fabric"
 
 
@@ -262,7 +262,7 @@ def _shared(
         counts, promised = dict[int, int](), tuple[Promise, ...]()
         if held is not None and not held.kind.whole_hosts:
             counts, promised = held.held_slots.counts, held.held_slots.promised
-        if held is not None and held.kind.whole_hosts != (row.demand is None):
+        if held is not None and KINDS[type(held.kind)] != row.kind:
             yield f"allocation {row.id} is of another class than its placement"
         if units[row.id] != counts:
             yield f"allocation {row.id} claims other slots than it has"
@@ -333,11 +333,15 @@ def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
         yield f"{name}: there is no phase {row.phase!r}"
     if row.parked is not None and (state is not State.ERROR or row.parked not in states):
         yield f"{name}: it was parked from {row.parked!r}"
+    if (row.kind == KINDS[SharedHosts]) != (row.sharing is not None) or (
+        (row.kind == KINDS[Slots]) != (row.demand is not None)
+    ):
+        yield f"{name}: it is of kind {row.kind}, and the rows beside it are of another"
     if row.version < 0 or row.failures < 0:
         yield f"{name}: version {row.version}, {row.failures} failures"
     wanted = []
-    if row.placed is not None and not row.container and row.demand is None:
-        wanted = sorted({row.pkey, *(row.pkeys or ())})
+    if row.placed is not None and row.kind not in (CONTAINER, KINDS[Slots]):
+        wanted = sorted({row.pkey or 0, *(row.pkeys or ())})
     spare = row.phase is not None and set(pkeys) > set(wanted)  # for the new placement
     if (sorted(pkeys) != wanted and not spare) or (wanted and wanted[0] < 1):
         yield f"{name}: it has partition key {row.pkey} and claims {listed(pkeys) or 'none'}"

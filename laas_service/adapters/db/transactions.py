@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import leases, models, outbox
+from laas_service.adapters.db import allocation_rows, leases, models, outbox
 from laas_service.adapters.db.engine import (
     consistent_read,
     insert_rows,
@@ -98,19 +98,18 @@ def _update(columns: frozenset[str]) -> Update:
 
 _COUNTED = models.Fabric.__table__.c.generation
 _GENERATION = select(models.Fabric.generation).where(models.Fabric.id == bindparam("id"))
-_RECORD = (
-    select(models.Allocation)
-    .where(models.Allocation.id == bindparam("id"))
-    .execution_options(populate_existing=True)  # ``update`` does not change objects of the session
-)
-_ENCLOSING = select(
-    models.Allocation.id,
-    models.Allocation.fabric,
-    models.Allocation.project_id,
-    models.Allocation.state,
-    models.Allocation.generation,
-    models.Allocation.container,
-    models.Allocation.sharing,
+_RECORD = allocation_rows.ALLOCATIONS.where(models.Allocation.id == bindparam("id"))
+_ENCLOSING = allocation_rows.with_parts(
+    select(
+        models.Allocation.id,
+        models.Allocation.fabric,
+        models.Allocation.project_id,
+        models.Allocation.state,
+        models.Allocation.generation,
+        models.Allocation.kind,
+        models.SharedHostsPart.sharing,
+    ).select_from(models.Allocation),
+    models.SharedHostsPart,
 ).where(models.Allocation.id.in_(bindparam("ids", expanding=True)))
 _SEQUENCE = select(models.Allocation.sequence).where(models.Allocation.id == bindparam("id"))
 _NEWEST = (
@@ -269,12 +268,12 @@ class Transactions:
         reason: str,
         by: Initiator | None = None,
         seconds: Mapping[Span, float] = NOT_MEASURED,
-        new: models.Allocation | None = None,
+        new: Mapping[str, Any] | None = None,
     ) -> AllocationRecord:
         """Append an event to the history, and notify; returns the record with it.
 
-        ``seconds`` is where the time since the event before went. ``new`` is the row of an
-        allocation that has no other event.
+        ``seconds`` is where the time since the event before went. ``new`` are the columns of
+        an allocation that has no other event.
         """
         initiator = {} if by is None else asdict(by)
         event = {
@@ -286,7 +285,8 @@ class Transactions:
         }
         insert_rows(session, models.Event, {**event, **initiator})
         if new is not None:
-            record = new.record((as_event(models.Event(**event, **initiator)),))
+            history = (as_event(models.Event(**event, **initiator)),)
+            record = allocation_rows.new_record(new, history)
         else:
             record = read_record(session, id)
             self._forget_events(session, record)
@@ -295,18 +295,16 @@ class Transactions:
 
     def _forget_events(self, session: Session, record: AllocationRecord) -> None:
         """Delete the oldest ``SURPLUS`` events of an allocation, if it has so many too many."""
-        table, event = models.Allocation, models.Event
+        event = models.Event
         if record.kept_events < self._keep_events + SURPLUS:
             return
         oldest = select(event.id).where(event.allocation == record.id).order_by(event.id)
         last = session.scalars(oldest.offset(SURPLUS - 1).limit(1)).one()
         session.execute(delete(event).where(event.allocation == record.id, event.id <= last))
         asked_by = asdict(record.initiator) if record.initiator is not None else None
-        session.execute(
-            update(table)
-            .where(table.id == record.id)
-            .values(forgotten=table.forgotten + SURPLUS, asked_by=asked_by)
-        )
+        forgotten = record.first_event + NEWEST - 1 - record.kept_events + SURPLUS
+        values = {"forgotten": forgotten, "asked_by": asked_by}
+        allocation_rows.write(session, record.id, values)
 
     def update(
         self,
@@ -318,7 +316,7 @@ class Transactions:
         seconds: Mapping[Span, float] = NOT_MEASURED,
         **values: Any,
     ) -> AllocationRecord:
-        """Update the row of a record, and append an event to its history; the new record.
+        """Update the rows of a record, and append an event to its history; the new record.
 
         Raises:
             NotFound: there is no such allocation.
@@ -326,9 +324,11 @@ class Transactions:
         """
         values |= {"state": state.value, "version": record.version + 1, "updated_at": self.now()}
         known = {"known_id": record.id, "known_version": record.version}
-        if rows_changed(session, _update(frozenset(values)), {**values, **known}) == 0:
+        own = allocation_rows.own(values)
+        if rows_changed(session, _update(frozenset(own)), {**own, **known}) == 0:
             sequence(session, record.id)
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
+        allocation_rows.write(session, record.id, values, record)
         return self.record_event(session, record.id, state, reason, by, seconds)
 
 
@@ -359,7 +359,7 @@ def read_all_enclosing(session: Session, ids: Sequence[str]) -> list[Enclosing]:
                 row.project_id,
                 State(row.state),
                 row.generation,
-                row.container,
+                row.kind == allocation_rows.CONTAINER,
                 row.sharing and sharing_from(row.sharing),
             )
     return [found[id] for id in ids if id in found]
@@ -367,11 +367,11 @@ def read_all_enclosing(session: Session, ids: Sequence[str]) -> list[Enclosing]:
 
 def read_record(session: Session, id: str) -> AllocationRecord:
     """An allocation with its newest events. Raises: NotFound."""
-    row = session.scalar(_RECORD, {"id": id})
+    row = session.execute(_RECORD, {"id": id}).one_or_none()
     if row is None:
         raise NotFound("allocation", id)
     events = tuple(map(as_event, session.scalars(_NEWEST, {"id": id})))[::-1]
-    record = row.record(events)
+    record = allocation_rows.record_of(row, events)
     if len(events) < NEWEST:
         return record
     event = models.Event
@@ -379,8 +379,8 @@ def read_record(session: Session, id: str) -> AllocationRecord:
     asked = None
     if record.initiator is None:
         last = session.scalar(_NEWEST.where(event.request_id.is_not(None)).limit(1), {"id": id})
-        asked = row.asked_before() if last is None else as_event(last).by
-    first = row.forgotten + kept - NEWEST + 1
+        asked = allocation_rows.asked_before(row) if last is None else as_event(last).by
+    first = (row.forgotten or 0) + kept - NEWEST + 1
     return replace(record, first_event=first, kept_events=kept, asked_before=asked)
 
 

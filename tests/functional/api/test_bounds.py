@@ -103,13 +103,16 @@ def odd_risk(deployment, client, allocate, part):
     odd = allocate(4, "odd", sharing=sharing)["id"]
     body = {"name": "in", "class": "shared", "slots": 6, "bandwidth": 1.0, "parent": odd}
     assert client.post("/v1/allocations?wait=5", json=body).status_code == 202
-    table = models.Allocation
+    shared, placement = models.SharedHostsPart, models.PlacementPart
     with deployment.engine.begin() as connection:
-        row = connection.execute(select(table.sharing, table.placed).where(table.id == odd)).one()
-        placed = json.loads(json.dumps(row.placed))
+        query = select(placement.placed).where(placement.allocation == odd)
+        placed = json.loads(json.dumps(connection.scalars(query).one()))
         placed["sharing"]["risk"] = 1e-17
-        values = {"sharing": {**row.sharing, "risk": 1e-17}, "placed": placed}
-        connection.execute(update(table).where(table.id == odd).values(values))
+        for table, values in (
+            (shared, {"sharing": placed["sharing"]}),
+            (placement, {"placed": placed}),
+        ):
+            connection.execute(update(table).where(table.allocation == odd).values(values))
         connection.execute(update(models.Delta).values(change={"of": "an earlier release"}))
     deployment.store._ledgers.forget("main")
     return odd

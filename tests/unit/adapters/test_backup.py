@@ -11,13 +11,14 @@ from threading import Event, Thread
 import pytest
 import sqlalchemy as sa
 
-from laas_service.adapters.db import backup, models, quotas, schema, soundness
+from laas_service.adapters.db import allocation_rows, backup, models, quotas, schema, soundness
 from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.restore import LIFT, restore
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.ufm_memory import SqlUfmMemory
+from laas_service.adapters.documents import allocation_document
 from laas_service.adapters.ufm.memory import PartitionRequest
 from laas_service.app.lifecycle import State
 from laas_service.app.records import (
@@ -142,6 +143,10 @@ def lived_in(store):
     )
     with store._transactions.writing("count") as session:
         quotas.count_move(session, "blue", NOW)
+        document = allocation_document(elsewhere("moving"))
+        told = {"announced": document, "moves_at": NOW, "move_forced": True}
+        faults = {"faults": {"links": ["leaf-0-0-0"], "hosts": []}}
+        allocation_rows.write(session, "moving", {**told, **faults, "forgotten": 0})
     return store
 
 
@@ -366,7 +371,7 @@ def test_a_torn_file_is_refused_wherever_it_ends(told, empty, tmp_path):
         ),
         (
             gzip.compress(
-                b'{"kind": "laas-backup", "format": 1, "revision": "a001", '
+                b'{"kind": "laas-backup", "format": 1, "revision": "a100", '
                 b'"tables": {"user": ["id"]}}\n',
                 mtime=0,
             ),

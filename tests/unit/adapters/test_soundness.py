@@ -62,10 +62,22 @@ def test_what_was_lived_in_is_sound(spoil):
         ("delete from link_claim where allocation = 'moving'", "without a claim"),
         ("delete from pkey_claim where allocation = 'boxed'", "claims none"),
         ("update pkey_claim set pkey = pkey + 9 where allocation = 'boxed'", "it has partition"),
-        ("update allocation set placed = null where id = 'moving'", "has no placement"),
-        ("update allocation set placed = '[]' where id = 'moving'", "moving cannot be read"),
-        ("update allocation set leaving = null where id = 'moving'", "half recorded"),
-        ("update allocation set phase = 'jump' where id = 'moving'", "no phase 'jump'"),
+        (
+            "update allocation_placement set placed = null where allocation = 'moving'",
+            "has no placement",
+        ),
+        (
+            "update allocation_placement set placed = '[]' where allocation = 'moving'",
+            "moving cannot be read",
+        ),
+        (
+            "update allocation_change set leaving = null where allocation = 'moving'",
+            "half recorded",
+        ),
+        (
+            "update allocation_change set phase = 'jump' where allocation = 'moving'",
+            "no phase 'jump'",
+        ),
         ("update allocation set state = 'lost' where id = 'moving'", "there is no such state"),
         ("update allocation set state = 'queued' where id = 'moving'", "has a placement"),
         ("update allocation set state = 'active' where id = 'waits'", "has no placement"),
@@ -114,8 +126,8 @@ def test_what_was_lived_in_is_sound(spoil):
         ("delete from link_load", "counts other promises than it has made"),
         ("update shared_link set capacity = 1", "has another bandwidth"),
         ("update shared_link set certain = capacity", "promises more than it has"),
-        ("update allocation set demand = null where id = 'sharer'", "of another class"),
-        ("update allocation set sharing = null where id = 'part'", "no container of its fabric"),
+        ("update allocation set kind = 'owned' where id = 'sharer'", "of another class"),
+        ("update allocation set kind = 'owned' where id = 'part'", "no container of its fabric"),
         ("update host_claim set scope = 'box' where allocation = 'moving'", "in another scope"),
     ],
 )
