@@ -6,7 +6,7 @@
 
 Each mutant is one change in one module: another comparison, ``and`` for ``or``, a condition turned
 round, another sum, a number one larger. The seed draws the same ones for the same sources. A copy
-of the tree gets the change, and the unit tests beside the module run there until one fails. Prints
+of the tree gets the change, and the unit tests that name the module run there until one fails. Prints
 one line for each mutant, then the number of killed ones. Compare it before and after a change of
 tests alone.
 """
@@ -80,20 +80,26 @@ def mutant(text: str, number: int) -> tuple[str, int]:
     return ast.unparse(ast.fix_missing_locations(tree)), getattr(node, "lineno", 0)
 
 
-def tests_of(path: Path) -> str:
-    """The directory of unit tests beside a module: that of its package."""
-    beside = Path("tests/unit", *path.parent.parts[1:])
-    while not (ROOT / beside).is_dir():
-        beside = beside.parent
-    return str(beside)
+def tests_of(path: Path) -> list[str]:
+    """The files of unit tests that name the module or its package, or those of its layer."""
+    package = ".".join(path.parent.parts)
+    names = (f"{package}.{path.stem}", f"from {package} import", f"import {package}\n")
+    files = sorted((ROOT / "tests/unit" / path.parts[1]).rglob("test_*.py"))
+    named = [file for file in files if any(name in file.read_text() for name in names)]
+    return [str(file.relative_to(ROOT)) for file in named or files]
 
 
 def killed(tree: Path, path: Path) -> bool:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", tests_of(path)]
+    pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     environment = {**os.environ, "CI": "", "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, check=False, timeout=LIMIT
+            [*pytest, *tests_of(path)],
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            check=False,
+            timeout=LIMIT,
         )
     except subprocess.TimeoutExpired:
         return True

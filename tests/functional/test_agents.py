@@ -183,7 +183,7 @@ def test_the_word_of_an_agent_that_is_gone_counts_no_more(tmp_path):
     wanted = site.report("sm1", "starting")["wanted"]
     assert site.look(f"{F}/routing")["generation"] == wanted
     site.report("sm1", "applied", wanted)
-    time.sleep(0.2)
+    time.sleep(0.2)  # the lease, twice: a longer sleep beside other work changes nothing
     site.rounds()
     assert site.shown(id)["state"] == "allocating"
     assert "no agent reports: sm1 was last seen at 20" in site.shown(id)["error"]

@@ -143,7 +143,7 @@ class Site:
         host = self.parts.store.fabrics.get("main").inventory.host_names[0]
         url = self.api().replace("allocations", f"fabrics/main/hosts/{host}")
         requests.patch(url, json={"state": "up"}, timeout=PATIENCE).raise_for_status()
-        time.sleep(1)
+        time.sleep(1)  # between two requests of a caller that repeats them until it sees the effect
 
     def state(self, id):
         return requests.get(f"{self.api()}/{id}", timeout=PATIENCE).json()["state"]

@@ -21,7 +21,7 @@ SERVER = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
 def end(*_):
-    time.sleep(2)
+    time.sleep(2)  # a server that takes its time, so that the second signal meets the first
     child.kill()
     sys.exit()
 signal.signal(signal.SIGTERM, end)
@@ -41,7 +41,7 @@ def start():
 thread = threading.Thread(target=start)
 thread.start()
 thread.join()
-time.sleep(1)
+time.sleep(1)  # a leash that hangs on the thread would end the server meanwhile
 print("ready", flush=True)
 time.sleep(3600)
 """
@@ -124,7 +124,7 @@ def test_a_stack_that_is_interrupted_again_and_again_is_stopped_to_the_end(pytho
     assert len(pids) == 6
     while process.poll() is None:
         process.send_signal(number)
-        time.sleep(0.2)
+        time.sleep(0.2)  # between two signals of somebody who is impatient
     assert process.returncode == 130
     assert "interrupted" in process.stdout.read()
     all_end(pids)  # the last killed processes may still be ending

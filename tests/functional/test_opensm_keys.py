@@ -574,7 +574,7 @@ def test_a_rogue_manager_is_told_and_its_work_is_undone(key, polling, minute):
         )
         while time.monotonic() < begun + minute:
             assert unconfirmed(here).condition in alarms
-            time.sleep(1)
+            time.sleep(1)  # between two looks: the alarm has to stay for a minute
         end(intruder)
         ended = time.monotonic()
 

@@ -56,7 +56,7 @@ def test_a_worker_that_writes_after_it_lost_its_lease_is_noticed(tmp_path, witho
         asking.start()
         try:
             eventually(stopped.exists, "the worker is stopped")
-            time.sleep(LEASE)
+            time.sleep(LEASE)  # nobody may take over before the lease of the stopped worker ends
             other = site.servers[2].log
             eventually(
                 lambda: _held(other.read_text()) == {"f", "g"},
