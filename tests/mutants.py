@@ -6,9 +6,9 @@
 
 Each mutant is one change in one module: another comparison, ``and`` for ``or``, a condition turned
 round, another sum, a number one larger. The seed draws the same ones for the same sources. A copy
-of the tree gets the change, and the unit tests that name the module run there until one fails. Prints
-one line for each mutant, then the number of killed ones. Compare it before and after a change of
-tests alone.
+of the tree gets the change, and the unit tests that name the module run there until one fails.
+Prints one line for each mutant, then the number of killed ones. Compare it before and after a
+change of tests alone.
 """
 
 from __future__ import annotations
