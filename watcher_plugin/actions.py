@@ -417,7 +417,7 @@ class MoveSlots(MoveAction):
             for id in self.input_parameters["moves"]:
                 path = f"/v1/allocations/{quote(id, safe='')}"
                 try:
-                    if id != self.resource_id and self._rest.get(path)["announced"] is not None:
+                    if id != self.resource_id and self._rest.get(path).get("announced") is not None:
                         self._rest.call("POST", f"{path}/replace-hosts", body={"turn_back": True})
                 except Refused as refusal:
                     LOG.warning("a move of allocation %s is not called off: %s", id, refusal)
@@ -446,5 +446,5 @@ def _newest(shown: Mapping[str, Any]) -> str:
     """Why an allocation does not move: its error, or the line of its newest history that tells."""
     told = [event["reason"] for event in shown["history"][-NEWEST:]]
     endings = [line for line in told if "turns back" in line or "called off" in line]
-    reason = shown["error"] or next(reversed(endings or told), None)
+    reason = shown.get("error") or next(reversed(endings or told), None)
     return f": {reason}" if reason else ""

@@ -48,11 +48,11 @@ class Move:
 
     def stage(self, shown: Mapping[str, Any]) -> Stage:
         """How far the move is, from the allocation as the service shows it."""
-        changing = shown["changing"]
+        changing = shown.get("changing")
         if placement(shown) == self.old:
             if changing is not None:
                 return Stage.TURNING_BACK
-            return Stage.ANNOUNCED if self.matches(shown["announced"]) else Stage.NOT_BEGUN
+            return Stage.ANNOUNCED if self.matches(shown.get("announced")) else Stage.NOT_BEGUN
         hosts = {host["name"] for host in shown["hosts"]}
         if not hosts.issuperset(self.joining) or not hosts.isdisjoint(self.leaving):
             return Stage.OTHER
@@ -85,12 +85,12 @@ class SlotMove:
         """How far the move is, from the allocation as the service shows it."""
         at = slots_digest(units_of(shown))
         if at == self.new:
-            if shown["changing"] is not None:
+            if shown.get("changing") is not None:
                 return Stage.EMPTYING
             return Stage.DONE if shown["state"] == "active" else Stage.OTHER
-        if at != self.old or shown["changing"] is not None or shown["state"] != "active":
+        if at != self.old or shown.get("changing") is not None or shown["state"] != "active":
             return Stage.OTHER
-        return Stage.ANNOUNCED if self.matches(shown["announced"]) else Stage.NOT_BEGUN
+        return Stage.ANNOUNCED if self.matches(shown.get("announced")) else Stage.NOT_BEGUN
 
     def matches(self, move: Mapping[str, Any] | None) -> bool:
         """Whether an announced move exchanges the hosts of this one."""

@@ -3,7 +3,7 @@
 """Allocations: create, list, show, rename, release, repair, retry."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from laas_service.api import errors, microversions, policies, schemas
@@ -41,7 +41,10 @@ def index(call: Call, query: schemas.AllocationQuery) -> Answer:
     views = call.views.views(records[:limit])
     shown = [schemas.AllocationSummary.of(view, call.caller.admin) for view in views]
     following = call.next_page(shown[-1].id) if len(records) > limit else None
-    without = {n: _without(call, view.record.kind) for n, view in enumerate(views)}
+    without = {
+        n: _without(call, view.record.kind, one.absent)
+        for n, (view, one) in enumerate(zip(views, shown, strict=True))
+    }
     answer = schemas.AllocationList(allocations=shown, next=following)
     return Answer(200, answer, without={"allocations": without})
 
@@ -325,7 +328,7 @@ def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
 def _viewed(call: Call, view: AllocationView, status: int) -> Answer:
     shown = schemas.Allocation.of(view, call.caller.admin)
     etag = {"ETag": f'"{view.record.version}"'}
-    return Answer(status, shown, etag, _without(call, view.record.kind))
+    return Answer(status, shown, etag, _without(call, view.record.kind, shown.absent))
 
 
 def _proposed(call: Call, name: str, proposal: Proposal) -> Answer:
@@ -333,11 +336,11 @@ def _proposed(call: Call, name: str, proposal: Proposal) -> Answer:
     return Answer(200, shown, without=_without(call, proposal.allocation.kind))
 
 
-def _without(call: Call, kind: Kind) -> dict[str, bool]:
+def _without(call: Call, kind: Kind, absent: Collection[str] = ()) -> dict[str, bool]:
     """The fields that an answer about an allocation of this kind lacks in the version asked."""
     if call.version < microversions.KINDS:
         return {}
-    return dict.fromkeys(schemas.FOREIGN[type(kind)], True)
+    return dict.fromkeys((*schemas.FOREIGN[type(kind)], *absent), True)
 
 
 def _refused(refusal: NoFit) -> Answer:

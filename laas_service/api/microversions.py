@@ -33,7 +33,8 @@ OWN_PROJECT = Microversion(1, 1)
 """From here on an administrator's list is that of his project, unless he asks for all."""
 
 KINDS = Microversion(1, 2)
-"""From here on an answer lacks the fields that the kind of an allocation does not have."""
+"""From here on an answer lacks the fields that the kind of an allocation does not have, and fields
+of situations, such as ``position``, while they have no value."""
 
 NEWEST = KINDS
 

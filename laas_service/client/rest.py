@@ -206,8 +206,8 @@ class Rest:
             Interrupted: Ctrl-C; the text says what the service goes on with.
         """
         deadline = time.monotonic() + seconds
-        while allocation["state"] in CHANGING or allocation["changing"]:
-            state = "changing" if allocation["changing"] else allocation["state"]
+        while allocation["state"] in CHANGING or allocation.get("changing"):
+            state = "changing" if allocation.get("changing") else allocation["state"]
             left = f"allocation {allocation['id']} is still {state}"
             if time.monotonic() >= deadline:
                 raise Refused(
@@ -236,8 +236,8 @@ def _cause(error: BaseException) -> str:
 
 
 def _reason(allocation: Row) -> str:
-    waits_for = allocation["waits_for"]
-    reason = allocation["error"] or (waits_for and waits_for["detail"])
+    waits_for = allocation.get("waits_for")
+    reason = allocation.get("error") or (waits_for and waits_for["detail"])
     return f": {reason}" if reason else ""
 
 

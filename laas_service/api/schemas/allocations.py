@@ -77,6 +77,15 @@ FOREIGN: Mapping[type[Kind], frozenset[str]] = {
 """Fields that a kind of tenancy does not have; answers lack them from 1.2 on."""
 
 
+OF_SITUATIONS = frozenset(
+    (
+        *("parent", "position", "waits_for", "duration", "expected_end", "constraints", "degraded"),
+        *("changing", "joining", "leaving", "bridge", "announced", "error"),
+    )
+)
+"""Fields of an allocation that have a value at times; from 1.2 on answers lack those without."""
+
+
 def _sometimes(schema: dict[str, Any]) -> None:
     """No field is required that another kind does not have."""
     absent = frozenset[str]().union(*FOREIGN.values())
@@ -222,8 +231,14 @@ class Announced(Schema):
         )
 
 
+def _at_times(schema: dict[str, Any]) -> None:
+    """No field is required, either, that another allocation does not have."""
+    _sometimes(schema)
+    schema["required"] = [name for name in schema["required"] if name not in OF_SITUATIONS]
+
+
 class AllocationSummary(SlotsShown, Holding):
-    model_config = ConfigDict(json_schema_extra=_sometimes)
+    model_config = ConfigDict(json_schema_extra=_at_times)
 
     id: str
     name: str
@@ -350,6 +365,12 @@ class AllocationSummary(SlotsShown, Holding):
     @classmethod
     def of(cls, view: requests.AllocationView, admin: bool = False) -> Self:
         return cls(**cls.fields(view, admin))
+
+    @property
+    def absent(self) -> set[str]:
+        """The fields of ``OF_SITUATIONS`` without a value; ``bridge`` has one if it is null."""
+        found = {name for name in OF_SITUATIONS if getattr(self, name) in (None, [])}
+        return found - {"bridge"} if self.bridge is None else found
 
 
 class Progress(Shown):

@@ -217,7 +217,7 @@ def test_other_hosts_from_the_terminal(laas):
     other = ("allocation", "replace-hosts", "blue")
     assert answered(laas, *other, "--host", host, "--dry-run")["leaving"] == [host]
     changed = answered(laas, *other, "--host", host)
-    assert (changed["changing"], changed["announced"]) == ("prepare", None)
+    assert (changed["changing"], changed.get("announced")) == ("prepare", None)
     assert answered(laas, *other, "--turn-back")["changing"] == "withdraw"
 
 
@@ -363,7 +363,7 @@ def test_a_repair_from_the_terminal(laas, deployment):
     assert "link leaf-0-0-0 has failed" in laas("allocation", "show", "wide")[1]
     answered(laas, "link", "repair", "leaf-0-0-0")
     done = answered(laas, "allocation", "repair", "wide", "--wait", "10")
-    assert (done["degraded"], done["changing"]) == (None, None)
+    assert not done.keys() & {"degraded", "changing"}
 
 
 def test_a_refusal_is_one_sentence_with_what_would_fit(laas):

@@ -165,6 +165,18 @@ ABSENT = {
     "units": OF_LINKS | KEYS | {"container", "sharing", "constraints", "bridge"},
 }
 """The fields that an allocation does not have, by its name."""
+AT_TIMES = {
+    *("parent", "position", "waits_for", "duration", "expected_end", "constraints", "degraded"),
+    *("changing", "joining", "leaving", "bridge", "announced", "error"),
+}
+"""The fields that an allocation lacks while they have no value."""
+
+
+def absent(old):
+    """The fields that 1.2 leaves out of an allocation as 1.1 shows it."""
+    empty = {name for name in AT_TIMES if old[name] is None and name != "bridge"}
+    empty |= {name for name in AT_TIMES if old[name] == []}
+    return ABSENT[old["name"]] | empty
 
 
 @pytest.fixture
@@ -187,14 +199,32 @@ def test_an_answer_lacks_what_its_kind_does_not_have(client, kinds, name):
     path = f"{LIST}/{kinds[name]['id']}"
     first, old, new = (client.get(path, headers=version(f"1.{n}")) for n in range(3))
     assert first.text == old.text
-    assert old.json.keys() - new.json.keys() == ABSENT[name]
+    assert old.json.keys() - new.json.keys() == absent(old.json)
     assert new.json == {field: old.json[field] for field in old.json if field in new.json}
 
 
 def test_a_list_lacks_in_each_row_what_its_kind_does_not_have(client, kinds):
     old, new = (client.get(LIST, headers=version(f"1.{n}")).json["allocations"] for n in (1, 2))
-    absent = {was["name"]: was.keys() - now.keys() for was, now in zip(old, new, strict=True)}
-    assert absent == ABSENT
+    assert {one["name"] for one in old} == ABSENT.keys()
+    for was, now in zip(old, new, strict=True):
+        assert was.keys() - now.keys() == absent(was)
+
+
+def test_an_answer_about_plain_hosts_has_at_most_30_fields(client, kinds):
+    shown = client.get(f"{LIST}/{kinds['plain']['id']}", headers=version("1.2")).json
+    assert len(shown) <= 30
+    assert not shown.keys() & AT_TIMES
+
+
+def test_fields_of_situations_are_shown_while_they_have_a_value(client, kinds):
+    path, headers = f"{LIST}/{kinds['plain']['id']}", version("1.2")
+    assert client.get(f"{LIST}/{kinds['units']['id']}", headers=headers).json["parent"]
+    body = {"name": "late", "hosts": 32, "wait": True, "duration": 60}
+    late = client.post(LIST, json=body, headers=headers).json
+    assert (late["position"], late["duration"]) == (1, 60)
+    assert late["waits_for"]["detail"]
+    client.patch(path, json={"hosts": 3}, headers=headers)
+    assert client.get(path, headers=headers).json["joining"]
 
 
 @pytest.mark.parametrize("asked", [{"hosts": 2}, UNITS], ids=["plain", "units"])
@@ -209,5 +239,6 @@ def test_the_description_requires_no_field_that_a_kind_lacks(client):
     schemas = client.get("/v1/openapi.json").json["components"]["schemas"]
     sometimes = set().union(*ABSENT.values())
     for name in ("Allocation", "AllocationSummary", "DryRun"):
-        assert not sometimes & set(schemas[name]["required"])
+        at_times = set() if name == "DryRun" else AT_TIMES
+        assert not (sometimes | at_times) & set(schemas[name]["required"])
         assert {"name", "hosts", "policy"} <= set(schemas[name]["required"])
