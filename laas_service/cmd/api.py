@@ -64,7 +64,7 @@ def unread_switches(conf: cfg.ConfigOpts, parts: Parts) -> str | None:
         recorded = [parts.store.observations.holding(fabric.id).applied_by for fabric in fabrics]
         if any(by is not None and by.was_read for by in recorded):
             return None
-    return parts.unread_switches()
+    return parts.subnet_managers.unread_switches()
 
 
 def warn(conf: cfg.ConfigOpts, parts: Parts) -> None:
@@ -73,7 +73,7 @@ def warn(conf: cfg.ConfigOpts, parts: Parts) -> None:
     Raises:
         Unavailable: the database does not answer.
     """
-    for weak in parts.weak_database():
+    for weak in parts.database.weak_settings():
         LOG.warning(weak)
     if unread := unread_switches(conf, parts):
         LOG.warning(unread)
@@ -109,7 +109,7 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None)
         OSError: the process cannot listen on the address.
     """
     if conf.all_in_one:
-        parts.upgrade_database()
+        parts.database.upgrade()
     wake = parts.worker.wake if conf.all_in_one else parts.waker
     use_cases = parts.use_cases(wake)
     app = application(conf, use_cases)

@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
 def run(parts: Parts, once: bool) -> None:
     """Supervise OpenSM until a signal arrives, or for one round. Raises: LaasError."""
     if once:
-        report = parts.opensm_agent.once()
+        report = parts.subnet_managers.agent.once()
         print(f"{report.condition}{f': {report.detail}' if report.detail else ''}")
         return
     with parts.running_agent() as agent, suppress(KeyboardInterrupt):

@@ -82,7 +82,7 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
             lambda: middleware(conf.api.auth_strategy, conf.api.bind_host, conf)(
                 lambda environ, start_response: []  # receives no request
             ),
-            lambda: self._parts.subnet_manager,
+            lambda: self._parts.subnet_managers.of_worker,
             lambda: self._parts.use_cases(wake=lambda: None),
         ]
         for build in builders:
@@ -112,11 +112,11 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
             yield Code.FAILURE, str(error)
 
     def durability(self) -> Iterator[Finding]:
-        for weak in self._parts.weak_database():
+        for weak in self._parts.database.weak_settings():
             yield Code.WARNING, weak
 
     def characters(self) -> Iterator[Finding]:
-        for narrow in self._parts.narrow_characters():
+        for narrow in self._parts.database.narrow_characters():
             yield Code.WARNING, narrow
 
     def fabrics(self) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
         """Whether this release can render the recorded routes without changing tenants' entries."""
         from opensm_writer.local import LocalSubnetManager
 
-        manager = self._parts.subnet_manager
+        manager = self._parts.subnet_managers.of_worker
         if not isinstance(manager, LocalSubnetManager):
             return
         for fabric in self._parts.store.fabrics.all():
@@ -179,11 +179,11 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
                 )
 
     def confirmation(self) -> Iterator[Finding]:
-        if unread := self._parts.unread_switches():
+        if unread := self._parts.subnet_managers.unread_switches():
             yield Code.WARNING, unread
 
     def records(self) -> Iterator[Finding]:
-        for text in self._parts.database_findings():
+        for text in self._parts.database.findings():
             yield Code.FAILURE, text
 
     def leases(self) -> Iterator[Finding]:

@@ -32,9 +32,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(parts: Parts) -> None:
     """Run the worker until a signal arrives. Raises: InvalidInput, Unavailable."""
-    for weak in parts.weak_database():
+    for weak in parts.database.weak_settings():
         LOG.warning(weak)
-    if unread := parts.unread_switches():
+    if unread := parts.subnet_managers.unread_switches():
         LOG.warning(unread)
     with parts.working() as worker, suppress(KeyboardInterrupt):
         parts.collector.settle()

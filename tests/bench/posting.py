@@ -56,7 +56,7 @@ class Posting:
         self.parts = parts = Parts(conf)
         self.client = application(conf, parts.use_cases(lambda: None)).test_client()
         self._statements = 0
-        event.listen(parts._engine, "before_cursor_execute", self._count)
+        event.listen(parts.database.engine, "before_cursor_execute", self._count)
 
     def _count(self, *_: object) -> None:
         self._statements += 1

@@ -118,7 +118,7 @@ class Site:
         options.register_opts(conf)
         conf(["--config-file", str(self.config)], project="laas")
         self.parts = Parts(conf)
-        self.parts.upgrade_database()
+        self.parts.database.upgrade()
         self.store = self.parts.store
         self.store.fabrics.add(ID, self.topology, self.inventory)
         self.operator: UseCases = self.parts.use_cases(lambda: None)
@@ -127,7 +127,7 @@ class Site:
         for number, hosts in enumerate(self.fabric.sizes):
             self.admit(f"t{number}", hosts)
         with suppress(Unavailable):  # OpenSM does not run yet
-            self.parts.subnet_manager.publish(self.store.fabrics.routed(ID))
+            self.parts.subnet_managers.of_worker.publish(self.store.fabrics.routed(ID))
         current = self.state / "opensm" / ID / "current" / "opensm.conf"
         process = self.sim.start(
             *("opensm", "-F", str(current), "-f", "osm.log", "-s", str(self._sweep)),

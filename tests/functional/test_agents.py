@@ -45,7 +45,7 @@ class Site:
         options.register_opts(conf)
         conf(["--config-file", str(directory / "laas.conf")], project="laas")
         self.parts = Parts(conf)
-        self.parts.upgrade_database()
+        self.parts.database.upgrade()
         made = generate(Description(xgft="2;4,4;1,4"))
         self.parts.store.fabrics.add("main", made.topology, made.inventory)
         self.client = api.application(conf, self.parts.use_cases(lambda: None)).test_client()
@@ -86,7 +86,7 @@ class Site:
         eventually(became, lambda: f"{id} is {state}: {self.shown(id)}", pause=0)
 
     def close(self):
-        self.parts._engine.dispose()
+        self.parts.database.engine.dispose()
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def converge(parts):
 
 def ended(parts):
     parts.fabric_leases.leave()
-    parts._engine.dispose()
+    parts.database.engine.dispose()
 
 
 def test_what_was_allocated_after_the_backup_is_reported_and_not_handed_over_twice(site):

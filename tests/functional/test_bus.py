@@ -61,7 +61,7 @@ class Site:
         conf([], project="laas", default_config_files=[self.config], default_config_dirs=[])
         self.parts = Parts(conf)
         self.connected = [self.parts]
-        self.parts.upgrade_database()
+        self.parts.database.upgrade()
         made = generate(Description(xgft="2;4,4;1,4"))
         self.parts.store.fabrics.add("main", made.topology, made.inventory)
 

@@ -102,7 +102,7 @@ def converge(parts: Parts) -> None:
 def set_up(site: Site) -> None:
     """A fabric, and the allocation of a neighbour, which no crash may change."""
     parts = site.parts()
-    parts.upgrade_database()
+    parts.database.upgrade()
     made = generate(Description(xgft="3;2,2,4;1,2,2"))
     parts.store.fabrics.add("f", made.topology, made.inventory)
     parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, NEIGHBOUR)
@@ -299,10 +299,10 @@ class Seen:
         self.records = {record.id: record for record in parts.store.allocations.page()}
         self.fabric = parts.store.fabrics.get("f")
         self.ledger, _ = parts.store.fabrics.ledger("f")
-        with parts._engine.connect() as connection:
+        with parts.database.engine.connect() as connection:
             self.hosts = _claims(connection, "host")
             self.links = _claims(connection, "link")
-        parts._engine.dispose()
+        parts.database.engine.dispose()
         self.open = {
             id: handover
             for id, handover in parts.compute.handed_over().items()

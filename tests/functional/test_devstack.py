@@ -233,7 +233,7 @@ def test_the_configuration_is_what_the_service_understands(machine):
     assert parts.bus is not None
     assert parts.notifier is not None
     assert parts.compute is not None
-    parts.upgrade_database()
+    parts.database.upgrade()
     assert (machine.top / "laas.sqlite").is_file()
     assert parts.use_cases(parts.waker).fabrics.fabrics() == []
 
@@ -353,7 +353,7 @@ def test_an_agent_where_opensm_runs(machine):
     assert "[database]" not in machine.files()[f"laas/{AGENT_CONF}"]
     conf.set_override("endpoint_override", "https://192.0.2.7/laas", group="laas")  # no Keystone
     parts = Parts(conf)
-    assert parts.opensm_agent is not None
+    assert parts.subnet_managers.agent is not None
     assert parts.bus is not None
     assert conf.laas.username == "laas-opensm-agent"
     assert "user laas-opensm-agent" in machine.cloud()
@@ -365,7 +365,7 @@ def test_an_agent_where_opensm_runs(machine):
 def test_an_agent_needs_the_proxy_that_ends_tls(machine):
     machine.run("stack post-config", services=WITH_AGENT)
     with pytest.raises(InvalidInput, match=r"auth_url: 'http://192\.0\.2\.7/identity'.* use https"):
-        assert Parts(configured(machine, AGENT_CONF)).opensm_agent
+        assert Parts(configured(machine, AGENT_CONF)).subnet_managers.agent
 
 
 def test_without_an_agent_the_worker_writes_the_files(machine):

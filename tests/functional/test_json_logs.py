@@ -48,10 +48,10 @@ def config(tmp_path) -> str:
     options.register_opts(conf)
     conf([], default_config_files=[str(tmp_path / "laas.conf")], default_config_dirs=[])
     parts = Parts(conf)
-    parts.upgrade_database()
+    parts.database.upgrade()
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.fabrics.add("main", made.topology, made.inventory)
-    parts._engine.dispose()
+    parts.database.engine.dispose()
     return str(tmp_path / "laas.conf")
 
 

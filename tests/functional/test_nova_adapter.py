@@ -92,7 +92,7 @@ def database():
     register_opts(conf)
     conf([], project="laas", default_config_files=[], default_config_dirs=[])
     conf.set_override("state_dir", directory)
-    Parts(conf).upgrade_database()
+    Parts(conf).database.upgrade()
     return sqlite3.connect(f"{directory}/laas.sqlite", check_same_thread=False)
 
 

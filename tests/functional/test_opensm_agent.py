@@ -179,9 +179,9 @@ class Site:
     def serve(self) -> None:
         """Create a database with the fabric; start an API for each machine, and a worker."""
         parts = self.parts()
-        parts.upgrade_database()
+        parts.database.upgrade()
         parts.store.fabrics.add("main", self.topology, self.inventory)
-        parts._engine.dispose()
+        parts.database.engine.dispose()
         for number, (machine, config) in enumerate(zip(self.machines, self.configs, strict=True)):
             api = self.start(f"api{number}", "api", config)
             api.wait_for(f"{machine.port.url}/healthcheck")
@@ -311,7 +311,7 @@ class Site:
         self.until(lambda: self.rows() == wanted, "the wanted tables are in the switches")
         parts = self.parts()
         placed = [r.placed for r in parts.store.allocations.page() if r.placed is not None]
-        parts._engine.dispose()
+        parts.database.engine.dispose()
         assert placed
         tables = physical_tables(wanted, self.inventory.lids)
         guids = [manager.guid for manager in self.managers]
@@ -425,8 +425,8 @@ def test_a_new_tenant_becomes_active_while_a_spine_is_dead(site):
     site.until(lambda: routing()["without"] == [f"{spine:#018x}"], "the spine is left out")
     assert routing()["current"]
     parts = site.parts()
-    reading = parts.subnet_manager.reading("main")
-    parts._engine.dispose()
+    reading = parts.subnet_managers.of_worker.reading("main")
+    parts.database.engine.dispose()
     unread = {end for end, state, _ in reading.ends if state is PortState.UNREAD}
     assert unread == {
         end for pair in site.inventory.cable_ends for end in pair if end.guid == spine
@@ -520,7 +520,7 @@ if os.environ.get("LAAS_KEYS") == "full":
         site.becomes("applied")
         parts = site.parts()
         placed = {r.id: r.placed for r in parts.store.allocations.page()}
-        parts._engine.dispose()
+        parts.database.engine.dispose()
         blue, red = (placed[id].hosts(site.topology)[0] for id in ids)
         lids, ends = site.inventory.lids, site.inventory.endpoint_of_port
         end = ends[blue, 0]

@@ -224,7 +224,7 @@ def ask(parts: Parts, asked: AllocationRequest) -> AllocationRecord:
 
 def set_up(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     """A fabric whose hosts are pooled, hosts that are shared, and a neighbour there."""
-    parts.upgrade_database()
+    parts.database.upgrade()
     made = generate(Description(xgft="2;2,4;1,2"))
     parts.store.fabrics.add("f", made.topology, made.inventory)
     rounds(parts, lambda: True, "hosts are pooled")
@@ -326,7 +326,7 @@ class Seen:
                     places[found.name] = {hosts[h]: n for h, n in place.slots.counts.items()}
             if found.name in held:
                 names["CUSTOM_LAAS_SLOT_" + found.id.upper().replace("-", "_")] = found.name
-        parts._engine.dispose()
+        parts.database.engine.dispose()
         return cls(held, placed, states, names, site.server.cloud.copy())
 
     def open(self) -> dict[str, dict[str, int]]:
@@ -433,7 +433,7 @@ def taken(empty, tmp_path_factory):
         for _ in range(number):
             cloud.boot(host, PROJECTS["a"], slot)
     GROWTH.update(one_move(parts, found))
-    parts._engine.dispose()
+    parts.database.engine.dispose()
     return site, cloud
 
 

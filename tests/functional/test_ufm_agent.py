@@ -162,8 +162,8 @@ class Beside:
         self.parts, self.directory = Parts(conf), directory
 
     def round(self):
-        self.parts.opensm_agent.once()
-        return self.parts.opensm_agent.once()
+        self.parts.subnet_managers.agent.once()
+        return self.parts.subnet_managers.agent.once()
 
     def close(self):
         self.server.shutdown()
@@ -214,8 +214,8 @@ def test_an_allocation_is_active_when_ufm_and_the_agent_have_it(ufm, tmp_path, e
         assert synced(site, id) is True
         lists = home / "current" / "guid_index.json"
         lists.write_text("{}")
-        beside.parts.opensm_agent._look()
-        beside.parts.opensm_agent._report()
+        beside.parts.subnet_managers.agent._look()
+        beside.parts.subnet_managers.agent._report()
         assert eventually(lambda: not synced(site, id), "it is synced with damaged files", 30)
         beside.parts = Parts(beside.parts._conf)  # the agent starts anew
         assert beside.round().condition is Condition.APPLIED
@@ -255,5 +255,5 @@ def test_an_agent_beside_ufm_reads_nothing_from_switches(ufm, tmp_path):
         for option in ("dump_command = dump_lfts", "log_file = /var/log/opensm.log"):
             with closing(Beside(site, tmp_path / "other", more=option)) as beside:
                 with pytest.raises(InvalidInput, match="beside UFM"):
-                    beside.parts.opensm_agent  # noqa: B018
+                    beside.parts.subnet_managers.agent  # noqa: B018
                 shutil.rmtree(beside.directory)

@@ -66,7 +66,7 @@ def test_the_command_records_it(tmp_path, capsys):
     with standing_in(Ufm(Fabric(ibnetdiscover.parse(text)))) as site:
         settings(site, tmp_path)
         service = parts(tmp_path, OPTIONS.format(url=site.url, fabric="main", path=tmp_path))
-        service.upgrade_database()
+        service.database.upgrade()
         given = ["--config-file", str(tmp_path / "laas.conf"), "fabric", "import", "ufm:"]
         assert main(given) == 0
     assert "recorded as main" in capsys.readouterr().out

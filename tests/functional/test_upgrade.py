@@ -239,14 +239,14 @@ def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_pa
         parts.worker.round()
     assert "laas_store_up 0" in client.get("/metrics").text
 
-    parts.upgrade_database()
+    parts.database.upgrade()
     assert client.get("/healthcheck").status_code == 200
     listed = client.get("/v1/allocations").json
     assert listed is not None
     assert {one["id"] for one in listed["allocations"]} >= {"box", "part", "moving", "busy"}
     assert client.post("/v1/allocations", json=wish).status_code == 202
     parts.admission_queue.serve_all()
-    parts._engine.dispose()
+    parts.database.engine.dispose()
 
 
 def at(url, revision, oldest):

@@ -49,7 +49,7 @@ class Site:
         options.register_opts(conf)
         conf([], project="laas", default_config_files=[self.config], default_config_dirs=[])
         self.parts = Parts(conf)
-        self.parts.upgrade_database()
+        self.parts.database.upgrade()
         made = generate(Description(xgft="2;4,4;1,4"))
         self.parts.store.fabrics.add("main", made.topology, made.inventory)
         self.allocations = self.parts.use_cases(wake=lambda: None).allocations
@@ -92,7 +92,7 @@ class Site:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        self.parts._engine.dispose()
+        self.parts.database.engine.dispose()
 
 
 @pytest.fixture(scope="module")

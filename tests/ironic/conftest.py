@@ -119,7 +119,7 @@ def parts_of(file: Path) -> Parts:
 @pytest.fixture
 def configured(keystone, clean_ironic, tmp_path):
     made = Configured(keystone, tmp_path)
-    made.parts().upgrade_database()
+    made.parts().database.upgrade()
     return made
 
 

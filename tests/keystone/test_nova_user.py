@@ -124,7 +124,7 @@ def connect(made):
 
     def compute(*args, **options):
         parts = made(*args, **options)
-        parts.upgrade_database()  # the adapter reads the names of the recorded hosts
+        parts.database.upgrade()  # the adapter reads the names of the recorded hosts
         return parts.compute
 
     return compute
@@ -327,7 +327,7 @@ def test_an_allocation_for_a_project_that_does_not_exist_is_refused(made, keysto
     """The use cases of a process ask the Keystone of [nova], as it is configured."""
     keystone.endpoint("identity", keystone.url, region="NovaNorth", interface="internal")
     parts = made()
-    parts.upgrade_database()
+    parts.database.upgrade()
     tree = generate(Description(xgft="2;3,2;1,3"))
     parts.store.fabrics.add("f", tree.topology, tree.inventory)
     allocations = parts.use_cases(wake=lambda: None).allocations

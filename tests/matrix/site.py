@@ -209,7 +209,7 @@ class Site:
             self.world.query("CREATE DATABASE site")
         self.configure()
         with self._parts() as parts:
-            parts.upgrade_database()
+            parts.database.upgrade()
             parts.store.fabrics.add("f", FABRIC.topology, FABRIC.inventory)
 
     @contextmanager
@@ -219,7 +219,7 @@ class Site:
         conf(["--config-file", str(self.config)], project="laas")
         parts = Parts(conf)
         yield parts
-        parts._engine.dispose()
+        parts.database.engine.dispose()
 
     def part(self, leaf: int) -> None:
         """Fail links, so that no free ones join a leaf (by number) to others with free hosts.

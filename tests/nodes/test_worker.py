@@ -199,7 +199,7 @@ def service(nova, tmp_path):
         conf.set_override(name, 1.0, "worker")
     parts = Parts(conf)
     parts.compute = nova.node_compute()
-    parts.upgrade_database()
+    parts.database.upgrade()
     made = generate(Description(xgft="2;3,2;1,3"))
     parts.store.fabrics.add("f", made.topology, replace(made.inventory, host_names=tuple(HOSTS)))
     running = Site(parts)

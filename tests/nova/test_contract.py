@@ -49,7 +49,7 @@ class Site:
         options.register_opts(conf)
         conf(["--config-file", str(file)], project="laas")
         parts = Parts(conf)
-        parts.upgrade_database()  # the adapter reads the names of the recorded hosts
+        parts.database.upgrade()  # the adapter reads the names of the recorded hosts
         self.compute = parts.compute
 
     def boot(self, project, hint=None):

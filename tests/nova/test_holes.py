@@ -102,7 +102,7 @@ def wired(directory, *config_files, names=HOSTS):
     conf.set_override("hold_down", 0.0, "compute")
     conf.set_override("retry_last", 1.0, "worker")
     parts = Parts(conf)
-    parts.upgrade_database()
+    parts.database.upgrade()
     made = generate(Description(xgft="2;3,2;1,3"))
     inventory = replace(made.inventory, host_names=tuple(names))
     parts.store.fabrics.add("f", made.topology, inventory)

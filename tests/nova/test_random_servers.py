@@ -72,7 +72,7 @@ def wired(nova, directory):
         conf.set_override(name, 1.0, "worker")
     parts = Parts(conf)
     parts.compute = nova.compute()
-    parts.upgrade_database()
+    parts.database.upgrade()
     made = generate(Description(xgft="2;4,3;1,4"))
     parts.store.fabrics.add("f", made.topology, replace(made.inventory, host_names=tuple(MANAGED)))
     return parts

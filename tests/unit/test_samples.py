@@ -78,7 +78,7 @@ def test_the_worker_can_be_made_of_its_sample():
     conf(["--config-file", str(ETC / "laas" / "fabric.conf")], project="laas")
     parts = Parts(conf)
     assert parts.compute
-    assert parts.subnet_manager
+    assert parts.subnet_managers.of_worker
 
 
 def test_the_agent_can_be_made_of_its_sample_and_needs_no_database():
@@ -86,8 +86,8 @@ def test_the_agent_can_be_made_of_its_sample_and_needs_no_database():
     options.register_opts(conf)
     conf(["--config-file", str(ETC / "laas" / "opensm-agent.conf")], project="laas")
     parts = Parts(conf)
-    assert parts.opensm_agent
-    assert "_engine" not in vars(parts)
+    assert parts.subnet_managers.agent
+    assert "engine" not in vars(parts.database)
 
 
 def test_rights_of_the_service_are_those_that_the_adapter_names():

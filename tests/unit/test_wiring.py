@@ -34,7 +34,7 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
     parts = Parts(conf)
     with pytest.raises(Unavailable, match="laas-manage db upgrade"):
         parts.store.check()
-    parts.upgrade_database()
+    parts.database.upgrade()
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.fabrics.add("f", made.topology, made.inventory)
     use_cases = parts.use_cases(wake=parts.worker.wake)
@@ -52,7 +52,7 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
 def test_the_service_announces_repairs_as_workers_are_configured(conf, repair_links, next_step):
     conf.set_override("repair_links", repair_links, group="worker")
     parts = Parts(conf)
-    parts.upgrade_database()
+    parts.database.upgrade()
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.fabrics.add("f", made.topology, made.inventory)
     use_cases = parts.use_cases(wake=parts.worker.wake)
@@ -85,33 +85,33 @@ def test_an_agent_says_what_it_lacks(conf, set_up, said):
         group, _, option = name.partition(".")
         conf.set_override(option, value, group=group)
     with pytest.raises(InvalidInput, match=said):
-        assert Parts(conf).opensm_agent
+        assert Parts(conf).subnet_managers.agent
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "value", "part"),
+    ("group", "name", "value", "made"),
     [
-        ("api", "enabled_policies", ["fastest"], "use_cases"),
-        ("api", "default_policy", "laas", "use_cases"),
-        ("opensm", "services", ["storage"], "subnet_manager"),
-        ("opensm", "directory", "/a b", "subnet_manager"),
-        ("opensm", "pkeys", "0x0000-0x7ffe", "store"),
-        ("opensm", "pkeys", "0x0001-0x7fff", "store"),
-        ("opensm", "pkeys", "2", "store"),
+        ("api", "enabled_policies", ["fastest"], lambda parts: parts.use_cases(lambda: None)),
+        ("api", "default_policy", "laas", lambda parts: parts.use_cases(lambda: None)),
+        ("opensm", "services", ["storage"], lambda parts: parts.subnet_managers.of_worker),
+        ("opensm", "directory", "/a b", lambda parts: parts.subnet_managers.of_worker),
+        ("opensm", "pkeys", "0x0000-0x7ffe", lambda parts: parts.store),
+        ("opensm", "pkeys", "0x0001-0x7fff", lambda parts: parts.store),
+        ("opensm", "pkeys", "2", lambda parts: parts.store),
     ],
 )
-def test_wrong_option_is_named(conf, group, name, value, part):
+def test_wrong_option_is_named(conf, group, name, value, made):
     conf.set_override(name, value, group=group)
     parts = Parts(conf)
     with pytest.raises(InvalidInput, match=name):
-        parts.use_cases(wake=lambda: None) if part == "use_cases" else getattr(parts, part)
+        made(parts)
 
 
 def test_database_that_cannot_be_made_is_unavailable(conf, tmp_path):
     (tmp_path / "file").touch()
     conf.set_override("state_dir", str(tmp_path / "file"))
     with pytest.raises(Unavailable):
-        Parts(conf).upgrade_database()
+        Parts(conf).database.upgrade()
 
 
 def test_every_option_is_explained():

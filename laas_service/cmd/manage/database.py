@@ -11,21 +11,21 @@ from laas_service.wiring import Parts
 def upgrade(args: argparse.Namespace) -> int:
     """Upgrade the schema to this release; safe to repeat."""
     parts = parts_of(args)
-    parts.upgrade_database()
-    print(f"the database is at revision {parts.database_revisions()[0]}")
+    parts.database.upgrade()
+    print(f"the database is at revision {parts.database.revisions()[0]}")
     return 0
 
 
 def version(args: argparse.Namespace) -> int:
     """Print the revisions; 1 if the schema is not at the one this release needs."""
-    current, head = parts_of(args).database_revisions()
+    current, head = parts_of(args).database.revisions()
     print(f"the database is at revision {current or 'none'}, this release needs {head}")
     return 0 if current == head else 1
 
 
 def backup(args: argparse.Namespace) -> int:
     """Write a backup of the database; 1 if it failed."""
-    rows = parts_of(args).back_up_database(args.file)
+    rows = parts_of(args).database.back_up(args.file)
     print(f"{args.file}: {rows} rows")
     return 0
 
@@ -33,21 +33,21 @@ def backup(args: argparse.Namespace) -> int:
 def restore(args: argparse.Namespace) -> int:
     """Restore a backup and check the database; 1 if refused, or after findings."""
     parts = parts_of(args)
-    header = parts.restore_database(args.file, args.above)
+    header = parts.database.restore(args.file, args.above)
     print(f"{header.rows} rows of {header.made:%Y-%m-%d %H:%M:%S} UTC are restored")
     return _report(parts)
 
 
 def purge(args: argparse.Namespace) -> int:
     """Delete allocations that were released long ago; 1 if refused."""
-    forgotten = parts_of(args).forget_allocations(args.released_days)
+    forgotten = parts_of(args).database.forget_allocations(args.released_days)
     print(f"{forgotten} released allocations are deleted")
     return 0
 
 
 def archive(args: argparse.Namespace) -> int:
     """Move allocations that were released long ago into a file; 1 if refused."""
-    forgotten = parts_of(args).forget_allocations(args.released_days, args.file)
+    forgotten = parts_of(args).database.forget_allocations(args.released_days, args.file)
     print(f"{args.file}: {forgotten} released allocations")
     return 0
 
@@ -58,7 +58,7 @@ def check(args: argparse.Namespace) -> int:
 
 
 def _report(parts: Parts) -> int:
-    findings = parts.database_findings()
+    findings = parts.database.findings()
     for finding in findings:
         print(finding)
     print(f"{len(findings) or 'no'} findings")

@@ -69,7 +69,7 @@ def read_file(args: argparse.Namespace) -> FabricFile:
         from laas_service.adapters.ufm.cabling import dump
         from laas_service.cmd.manage.shared import parts_of
 
-        text = dump(parts_of(args).ufm)
+        text = dump(parts_of(args).subnet_managers.ufm)
         return parse_fabric(text, "UFM", selection, accept_no_fat_tree=accept)
     if args.file == "-":
         text = read_stream(sys.stdin.buffer, "standard input")
@@ -118,7 +118,7 @@ def _record(args: argparse.Namespace, fabric: FabricFile) -> Iterator[str]:
     from laas_service.cmd.manage.shared import parts_of
 
     parts = parts_of(args)
-    id = _id_for(args, parts.ufm_fabric)
+    id = _id_for(args, parts.subnet_managers.ufm_fabric)
     with progress(f"recording {id}"):
         others = {each.id: each.inventory for each in parts.store.fabrics.all() if each.id != id}
         _add(parts.store, id, fabric)

@@ -13,7 +13,7 @@ from laas_service.domain.errors import InvalidInput
 def show_quotas(args: argparse.Namespace) -> int:
     """Print the quotas of projects, and how much is in use."""
     parts = parts_of(args)
-    for quota in parts.quotas.all():
+    for quota in parts.database.quotas.all():
         print(
             f"{quota.project_id}: {quota.used_hosts} of {_most(quota.hosts)} hosts, "
             f"{quota.used_allocations} of {_most(quota.allocations)} allocations, "
@@ -35,11 +35,11 @@ def set_quota(args: argparse.Namespace) -> int:
         raise InvalidInput("quota", None, fix)
     if not re.fullmatch(PROJECT, args.project):
         raise InvalidInput("project", args.project, "give the id of a project")
-    parts_of(args).quotas.set(args.project, *limits)
+    parts_of(args).database.quotas.set(args.project, *limits)
     return 0
 
 
 def unset_quota(args: argparse.Namespace) -> int:
     """Remove the quota of a project."""
-    parts_of(args).quotas.unset(args.project)
+    parts_of(args).database.quotas.unset(args.project)
     return 0

@@ -227,7 +227,7 @@ def _verdict(
                 record.shared_plane, frozenset(state.moved_links), frozenset(state.failed_links)
             ),
             {id: _chained(change) for id, change in changing.items()},
-            one_rule=parts.one_rule_per_group,
+            one_rule=parts.subnet_managers.one_rule_per_group,
         )
         violations += judged.violations
         chains = {"ports": judged.ports, "apart": judged.apart, "engines": judged.engines}
@@ -353,8 +353,8 @@ def _key_violations(
         _tenants(state),
         read,
         managers=managers,
-        services=parts.services,
-        pkeys=parts.pkeys,
+        services=parts.subnet_managers.services,
+        pkeys=parts.subnet_managers.pkeys,
     )
 
 
@@ -366,7 +366,7 @@ def _master(keys: KeyReading) -> int | None:
 
 def _partition_violations(parts: Parts, record: FabricRecord, text: str) -> list[str]:
     state = parts.store.fabrics.routed(record.id)
-    virtual = state.virtual_guids if parts.virtual_ports else {}
+    virtual = state.virtual_guids if parts.subnet_managers.virtual_ports else {}
     tenants = _tenants(state)
     return verification.partition_violations(
         record.topology, record.inventory, tenants, virtual, text
@@ -379,7 +379,7 @@ def _function_violations(
     state = parts.store.fabrics.routed(record.id)
     return verification.function_violations(
         *(record.topology, record.inventory, _tenants(state), state.virtual_guids, tables),
-        pkeys=parts.pkeys,
+        pkeys=parts.subnet_managers.pkeys,
     )
 
 

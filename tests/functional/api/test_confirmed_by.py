@@ -64,7 +64,7 @@ class Site:
         self.conf.register_cli_opts(api.CLI)
         self.conf(["--config-file", str(configure(path, opensm))], project="laas")
         self.parts = Parts(self.conf)
-        self.parts.upgrade_database()
+        self.parts.database.upgrade()
         if not self.parts.store.fabrics.all():
             made = generate(Description(xgft="2;4,4;1,8"))
             self.parts.store.fabrics.add("main", made.topology, made.inventory)
@@ -96,7 +96,7 @@ class Site:
         return self.look(f"/v1/allocations/{id}")
 
     def close(self):
-        self.parts._engine.dispose()
+        self.parts.database.engine.dispose()
 
 
 def reason(document):

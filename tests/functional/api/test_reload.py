@@ -157,7 +157,7 @@ def parts(deployment, tmp_path):
     conf(args, project="laas")
     parts = Parts(conf)
     yield parts, lambda: reloading._reload(conf, args, parts.reload, ())
-    parts._engine.dispose()
+    parts.database.engine.dispose()
 
 
 def test_every_part_takes_over_its_options(parts, tmp_path):
