@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, Field, RootModel, WithJsonSchema, model_validator
+from pydantic import AwareDatetime, ConfigDict, Field, RootModel, WithJsonSchema, model_validator
 
 from laas_service import messages
-from laas_service.api.schemas.base import LONGEST_HEADER, Body, Guid, Schema, Shown, guid
+from laas_service.api.schemas.base import LONGEST_HEADER, Body, Guid, Schema, Shown
 from laas_service.app.ports import agents as ports
 from laas_service.domain.faults import counters, reading
 from laas_service.domain.faults.counters import NAMES
@@ -152,15 +152,11 @@ class SwitchCounters(Body):
 class Master(Body):
     """The master of the subnet, as it describes itself."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     guid: Annotated[Guid, Field(description="Of its port.")]
     lid: Annotated[int, Field(ge=1, le=0xFFFF)]
     priority: Annotated[int, Field(ge=0, le=15)]
-
-    @classmethod
-    def of(cls, master: messages.Master | None) -> Self | None:
-        if master is None:
-            return None
-        return cls(guid=guid(master.guid), lid=master.lid, priority=master.priority)
 
     def value(self) -> messages.Master:
         return messages.Master(int(self.guid, 16), self.lid, self.priority)
@@ -224,7 +220,7 @@ class AgentReport(Body):
         )
 
 
-class AgentOrders(Schema):
+class AgentOrders(Shown):
     role: Role
     active: Annotated[str, Field(description="The agent whose reports count.")]
     wanted: Annotated[int, Field(description="The generation wanted in the switches.")]
@@ -238,16 +234,10 @@ class AgentOrders(Schema):
 
     @classmethod
     def of(cls, orders: messages.Orders) -> Self:
-        return cls(
-            role="active" if orders.leads else "standby",
-            active=orders.active,
-            wanted=orders.wanted,
-            lease_seconds=orders.lease_seconds,
-            stamp=orders.stamp,
-        )
+        return cls.showing(orders, role="active" if orders.leads else "standby")
 
 
-class Agent(Schema):
+class Agent(Shown):
     name: str
     role: Role
     condition: Condition
@@ -263,17 +253,12 @@ class Agent(Schema):
 
     @classmethod
     def of(cls, agent: ports.Agent, *, behind: bool) -> Self:
-        return cls(
-            name=agent.name,
+        return cls.showing(
+            agent,
+            agent.seen,
+            agent.seen.running,
             role="active" if agent.active else "standby",
-            condition=agent.seen.condition,
-            detail=agent.seen.detail,
-            generation=agent.seen.generation,
-            published=agent.seen.published,
             behind=behind,
-            engine=agent.seen.running.engine,
-            master=Master.of(agent.seen.running.master),
-            seen_at=agent.seen_at,
         )
 
 

@@ -31,7 +31,7 @@ from laas_service.domain.topology import link_name
 from laas_service.messages import ConfirmedBy, Span
 
 
-class Event(Schema):
+class Event(Shown):
     number: Annotated[int, Field(ge=1, description="1 is the first that happened to it.")]
     at: AwareDatetime
     state: State
@@ -47,16 +47,7 @@ class Event(Schema):
     @classmethod
     def all_of(cls, events: Iterable[RecordedEvent], first: int) -> list[Self]:
         """Events of a history, of which the first has this number."""
-        return [
-            cls(
-                number=number,
-                at=event.at,
-                state=event.state,
-                reason=event.reason,
-                seconds=dict(event.seconds),
-            )
-            for number, event in enumerate(events, first)
-        ]
+        return [cls.showing(event, number=number) for number, event in enumerate(events, first)]
 
 
 class History(Schema):
@@ -158,7 +149,7 @@ class Waiting(Schema):
         )
 
 
-class ThinSwitch(Schema):
+class ThinSwitch(Shown):
     """A switch with fewer uplinks up than the allocation was given there."""
 
     kind: Literal["leaf", "l2"]
@@ -172,12 +163,10 @@ class ThinSwitch(Schema):
 
     @classmethod
     def of(cls, thin: degradation.MissingUplinks) -> Self:
-        return cls(
+        return cls.showing(
+            thin,
             kind="leaf" if thin.level == 1 else "l2",
-            pod=thin.pod,
             switch=thin.lower,
-            up=thin.up,
-            given=thin.given,
             flows=-(-thin.flows // thin.up) if thin.up else None,
         )
 
@@ -325,24 +314,21 @@ class AllocationSummary(SlotsShown, Holding):
     def fields(cls, view: requests.AllocationView, admin: bool) -> dict[str, Any]:
         record, fabric, place = view.record, view.fabric, view.place
         return {
-            "id": record.id,
-            "name": record.name,
-            "fabric": record.fabric,
-            "project_id": record.project_id,
-            "policy": record.policy,
+            **{
+                name: getattr(record, name)
+                for name in (
+                    *("id", "name", "fabric", "project_id", "policy", "state", "version", "parent"),
+                    *("container", "sharing", "duration", "created_at", "updated_at"),
+                    "confirmed_by",
+                )
+            },
             "class": Class(record.kind.class_of_service),
-            "state": record.state,
-            "version": record.version,
             "requested": record.placed.requested if record.placed else record.hosts,
-            "container": record.container,
-            "sharing": record.sharing and SharingShown.model_validate(record.sharing),
-            "parent": record.parent,
             "pkey": f"{record.pkey:#06x}" if record.pkey else None,
             "pkeys": [f"{key:#06x}" for key in record.keys_of(fabric.topology.rails)],
             "rails_joined": view.rails_joined,
             "position": place.position if place else None,
             "waits_for": Waiting.of(place) if place else None,
-            "duration": record.duration,
             "expected_end": record.ends_at,
             "constraints": Constraints.of(record.constraints, fabric, admin),
             "degraded": Degraded.of(fabric, view.degraded) if view.degraded else None,
@@ -354,10 +340,7 @@ class AllocationSummary(SlotsShown, Holding):
             "notice": record.consent.notice,
             "move_cost": record.consent.move_cost,
             "announced": Announced.of(fabric, record),
-            "confirmed_by": record.confirmed_by,
             "error": record.error or view.delay,
-            "created_at": record.created_at,
-            "updated_at": record.updated_at,
             **cls.held(fabric, record.placed, view.degraded.links if view.degraded else ()),
             **cls.slots_of(fabric, record.slots, record.placed, record.limited_by),
         }

@@ -2,7 +2,7 @@
 
 """Types and base classes of all schemas: names, numbers and strictness."""
 
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -60,6 +60,20 @@ class Shown(Schema):
     """An answer that shows the attributes of a value under their own names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
+
+    @classmethod
+    def showing(cls, *values: object, **fields: Any) -> Self:
+        """``fields``, and the attributes of ``values`` that have the names of the others.
+
+        The first value with the attribute counts. Raises: ValidationError: none has it.
+        """
+        for name in cls.model_fields:
+            if name not in fields:
+                for value in values:
+                    if hasattr(value, name):
+                        fields[name] = getattr(value, name)
+                        break
+        return cls(**fields)
 
 
 class Body(Schema):

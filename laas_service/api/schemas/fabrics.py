@@ -24,10 +24,10 @@ from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.allocation import Shape as DomainShape
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.topology import Port, link_name
-from laas_service.messages import ConfirmedBy, Initiator
+from laas_service.messages import ConfirmedBy
 
 
-class Shape(Schema):
+class Shape(Shown):
     """N = pods * (leaves * hosts) + (remainder_leaves * hosts + remainder_hosts)."""
 
     pods: int
@@ -39,17 +39,10 @@ class Shape(Schema):
 
     @classmethod
     def of(cls, shape: DomainShape) -> Self:
-        return cls(
-            pods=shape.pods,
-            leaves=shape.leaves,
-            hosts=shape.hosts,
-            remainder_leaves=shape.remainder_leaves,
-            remainder_hosts=shape.remainder_hosts,
-            text=str(shape),
-        )
+        return cls.showing(shape, text=str(shape))
 
 
-class Tree(Schema):
+class Tree(Shown):
     """XGFT(3; m1,m2,m3; 1,w2,w3) with bundles of parallel cables, and the rails of its hosts."""
 
     m: tuple[int, int, int]
@@ -82,7 +75,7 @@ class FabricSummary(Schema):
         tree = fabric.topology.tree
         return {
             "id": fabric.id,
-            "shape": Tree(m=tree.m, w=tree.w, cables=tree.cables, rails=fabric.topology.rails),
+            "shape": Tree.showing(tree, fabric.topology),
             "generation": fabric.generation,
             "created_at": fabric.created_at,
         }
@@ -207,7 +200,7 @@ class RiskFit(Shown):
     more: Annotated[bool, Field(description="No further ones were tried.")]
 
 
-class Fit(Schema):
+class Fit(Shown):
     fabric: str
     hosts: Annotated[int, Field(description="0 if slots were asked for.")]
     slots: Annotated[int | None, Field(description="Null if hosts were asked for.")] = None
@@ -236,21 +229,21 @@ class Fit(Schema):
         answer, reached = fit.answer, fit.contention
         refusal = answer if isinstance(answer, NoFit) else None
         shape = answer.shape if isinstance(answer, Placed) else None
-        return cls(
+        return cls.showing(
+            fit,
             fabric=fabric,
             hosts=hosts,
             slots=slots,
             fits=refusal is None,
             largest_fit=fit.largest,
-            risks=[RiskFit.model_validate(risk) for risk in fit.risks] or None,
+            risks=list(fit.risks) or None,
             shape=Shape.of(shape) if shape else None,
             contention_free=reached.free if reached else None,
             worst_load=reached.worst_load if reached else None,
             reason=refusal.reason if refusal else None,
             detail=refusal.detail if refusal else None,
             fits_when_empty=refusal.fits_when_empty if refusal else None,
-            room=Room.model_validate(refusal.room) if refusal and refusal.room else None,
-            cut_off=fit.cut_off,
+            room=refusal.room if refusal else None,
         )
 
 
@@ -263,7 +256,7 @@ CONFIRMED_BY = Field(
 )
 
 
-class SubnetManager(Schema):
+class SubnetManager(Shown):
     name: str
     generation: Annotated[int | None, Field(description="The generation that is confirmed.")]
     confirmed_by: Annotated[ConfirmedBy | None, CONFIRMED_BY]
@@ -280,7 +273,7 @@ class SubnetManager(Schema):
     ]
 
 
-class Holder(Schema):
+class Holder(Shown):
     """The worker that converges the fabric, and what it saw in the switches."""
 
     name: Annotated[str | None, Field(description="Null: no worker has the fabric.")]
@@ -308,33 +301,26 @@ class Routing(Schema):
         return cls(
             fabric=fabric,
             generation=routing.wanted,
-            worker=Holder(
+            worker=Holder.showing(
+                routing.holding,
                 name=routing.holding.worker,
-                until=routing.holding.until,
                 generation=routing.holding.applied,
                 confirmed_by=routing.holding.applied_by,
-                problem=routing.holding.problem,
-                seen_at=routing.holding.seen_at,
-                waits_for=routing.holding.waits_for,
             ),
             subnet_managers=[
-                SubnetManager(
+                SubnetManager.showing(
+                    applied,
+                    applied.running,
                     name=name,
-                    generation=applied.generation,
                     confirmed_by=None if applied.generation is None else applied.by,
                     current=applied.generation == routing.wanted and applied.problem is None,
-                    problem=applied.problem,
-                    engine=applied.running.engine,
-                    master=Master.of(applied.running.master),
-                    without=[guid(switch) for switch in applied.without],
-                    unconfirmed=[guid(switch) for switch in applied.unconfirmed],
                 )
                 for name, applied in routing.applied.items()
             ],
         )
 
 
-class Endpoint(Schema):
+class Endpoint(Shown):
     """One port of a host, in rail order, and where it is plugged in."""
 
     rail: int
@@ -373,19 +359,12 @@ def said(word: Word | None) -> dict[str, Any]:
     """The fields that say who says that something is not up, since when and why."""
     if word is None:
         return {"source": None, "by": None, "since": None, "evidence": None}
-    return {
-        "source": word.source.value,
-        "by": said_by(word.by),
-        "since": word.since,
-        "evidence": word.evidence,
+    return {"source": word.source.value} | {
+        name: getattr(word, name) for name in ("by", "since", "evidence")
     }
 
 
-def said_by(initiator: Initiator | None) -> SaidBy | None:
-    return None if initiator is None else SaidBy.model_validate(initiator)
-
-
-class Host(Schema):
+class Host(Shown):
     index: int
     name: str
     compute_name: Annotated[
@@ -411,29 +390,19 @@ class Host(Schema):
 
         def port(rail: int, at: Port) -> Endpoint:
             endpoint = endpoints.get(rail)
-            return Endpoint(
+            return Endpoint.showing(
+                at,
                 rail=rail,
-                pod=at.pod,
-                leaf=at.leaf,
-                k=at.k,
                 guid=guid(endpoint.guid) if endpoint else None,
                 description=endpoint.name if endpoint else None,
-                virtual_guids=[
-                    guid(virtual)
-                    for virtual in (entry.virtual_ports.get(endpoint.guid, ()) if endpoint else ())
-                ],
+                virtual_guids=entry.virtual_ports.get(endpoint.guid, ()) if endpoint else (),
             )
 
-        return cls(
-            index=entry.index,
-            name=entry.name,
-            compute_name=entry.compute_name,
-            state=entry.state,
+        return cls.showing(
+            entry,
+            entry.features,
             **said(entry.word),
-            absent_since=entry.absent_since,
-            owner=entry.owner,
             traits=sorted(entry.features.traits),
-            cost=entry.features.cost,
             ports=[port(rail, at) for rail, at in enumerate(entry.ports)],
         )
 
@@ -448,7 +417,7 @@ class CableEnd(Shown):
     port: int
 
 
-class Link(Schema):
+class Link(Shown):
     id: Annotated[str, Field(examples=["leaf-0-3-5", "spine-1-2-0"])]
     kind: Literal["leaf", "spine"]
     index: Triple
@@ -471,17 +440,12 @@ class Link(Schema):
     @classmethod
     def of(cls, entry: inventory.LinkEntry) -> Self:
         name = link_name(entry.link)
-        return cls(
+        return cls.showing(
+            entry,
             id=name,
             kind="leaf" if name.startswith("leaf") else "spine",
             index=(entry.link[0], entry.link[1], entry.link[2]),
-            state=entry.state,
             **said(entry.word),
-            condition=entry.condition,
-            owner=entry.owner,
-            withheld=entry.withheld,
-            lower=CableEnd.model_validate(entry.lower) if entry.lower else None,
-            upper=CableEnd.model_validate(entry.upper) if entry.upper else None,
         )
 
 
@@ -503,7 +467,7 @@ class MeasuredLoad(Schema):
         return cls(bandwidth=round(bandwidth, 6), seconds=round(seconds, 3), at=at)
 
 
-class Promise(Schema):
+class Promise(Shown):
     """What a link promises in one direction to all who share hosts."""
 
     link: Annotated[
@@ -538,16 +502,13 @@ class Promise(Schema):
 
     @classmethod
     def of(cls, entry: PromiseEntry) -> Self:
-        return cls(
+        return cls.showing(
+            entry,
+            entry.sharing,
             link=entry.name,
-            kind=entry.kind,
-            direction=entry.direction,
-            allocation=entry.allocation,
-            bandwidth=entry.sharing.bandwidth,
             promised=round(entry.promised, 6),
             mean=round(entry.load.mean, 6),
             deviation=round(entry.load.deviation, 6),
-            risk=entry.sharing.risk,
             outage=float(f"{entry.load.outage:.3g}"),
             measured=None if entry.measured is None else MeasuredLoad.of(entry.measured),
         )
@@ -571,7 +532,7 @@ class SwitchCondition(Enum):
     RETURNING = "returning"  # it answers again or was repaired; its tables are not compared yet
 
 
-class Switch(Schema):
+class Switch(Shown):
     guid: Guid
     name: str
     level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
@@ -596,15 +557,11 @@ class Switch(Schema):
 
     @classmethod
     def of(cls, entry: inventory.SwitchEntry) -> Self:
-        return cls(
-            guid=guid(entry.switch.guid),
-            name=entry.switch.name,
-            level=entry.switch.level,
+        return cls.showing(
+            entry,
+            entry.switch,
             state=SwitchCondition(entry.word.state) if entry.word else SwitchCondition.UP,
             **said(entry.word),
-            ports=entry.switch.ports,
-            lid=entry.lid,
-            positions=list(entry.positions),
         )
 
 
@@ -614,7 +571,7 @@ class IdleSwitch(Shown):
     level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
 
 
-class Idle(Schema):
+class Idle(Shown):
     """Links and switches that may be turned down; the links include those of idle switches."""
 
     fabric: str
@@ -631,16 +588,10 @@ class Idle(Schema):
         links: list[str],
         following: str | None,
     ) -> Self:
-        return cls(
-            fabric=fabric.id,
-            generation=fabric.generation,
-            links=links,
-            next=following,
-            switches=[IdleSwitch.model_validate(switch) for switch in idle.switches],
-        )
+        return cls.showing(idle, fabric, fabric=fabric.id, links=links, next=following)
 
 
-class PlaneCost(Schema):
+class PlaneCost(Shown):
     """What withholding costs one policy, on the fabric without tenants."""
 
     policy: str
@@ -653,7 +604,7 @@ class PlaneCost(Schema):
     cut_off: Annotated[bool, Field(description=CUT_OFF)]
 
 
-class SharedPlane(Schema):
+class SharedPlane(Shown):
     """Links that no tenant gets, for storage, gateways, management and idle hosts."""
 
     fabric: str
@@ -679,23 +630,17 @@ class SharedPlane(Schema):
         reach: shared_plane_cost.Reach,
         costs: Sequence[tuple[shared_plane_cost.Cost, shared_plane_cost.Cost]] | None = None,
     ) -> Self:
-        return cls(
+        return cls.showing(
+            reach,
+            reach.plane,
+            fabric,
             fabric=fabric.id,
-            generation=fabric.generation,
-            l2=list(reach.plane.l2),
-            spines=list(reach.plane.spines),
-            leaf_links=reach.leaf_links,
-            spine_links=reach.spine_links,
-            unreached=[IdleSwitch.model_validate(switch) for switch in reach.unreached],
-            mixed=[IdleSwitch.model_validate(switch) for switch in reach.mixed],
             cost=None
             if costs is None
             else [
-                PlaneCost(
-                    policy=after.policy,
-                    largest=after.largest,
+                PlaneCost.showing(
+                    after,
                     largest_before=before.largest,
-                    beyond_leaf=after.beyond_leaf,
                     beyond_leaf_before=before.beyond_leaf,
                     cut_off=before.cut_off or after.cut_off,
                 )

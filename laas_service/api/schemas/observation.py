@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field
 
-from laas_service.api.schemas.base import Body, Guid, Schema, guid
-from laas_service.api.schemas.fabrics import SaidBy, said_by
+from laas_service.api.schemas.base import Body, Guid, Schema, Shown, guid
+from laas_service.api.schemas.fabrics import SaidBy
 from laas_service.app.requests import FabricObservation
 from laas_service.domain.faults.interpretation import UnreadSwitch
 from laas_service.domain.faults.memory import LinkCondition
@@ -20,7 +20,7 @@ MOST = 1000
 """The most entries of each list of counters."""
 
 
-class ObservedLink(Schema):
+class ObservedLink(Shown):
     id: str
     condition: LinkCondition
     since: AwareDatetime
@@ -28,7 +28,7 @@ class ObservedLink(Schema):
     recorded: Annotated[bool, Field(description="Whether the link is recorded as failed.")]
 
 
-class ObservedSwitch(Schema):
+class ObservedSwitch(Shown):
     guid: Guid
     name: str
     state: UnreadSwitch
@@ -40,14 +40,14 @@ class AbsentHost(Schema):
     since: AwareDatetime
 
 
-class Alarm(Schema):
+class Alarm(Shown):
     """Why nothing is recorded until it is acknowledged, or the fabric is as before."""
 
     since: AwareDatetime
     text: str
 
 
-class Acknowledged(Schema):
+class Acknowledged(Shown):
     """The last alarm that was accepted."""
 
     at: AwareDatetime
@@ -55,7 +55,7 @@ class Acknowledged(Schema):
     text: str
 
 
-class PortErrors(Schema):
+class PortErrors(Shown):
     """A port whose counters grew too much."""
 
     port: Annotated[str, Field(description="The switch's name and the port's number.")]
@@ -68,7 +68,7 @@ class PortErrors(Schema):
     allocation: Annotated[str | None, Field(description="The owner of the link or the host.")]
 
 
-class ForeignData(Schema):
+class ForeignData(Shown):
     """More data on the links of an allocation than its own ports brought to a switch."""
 
     allocation: str
@@ -95,12 +95,12 @@ class Counters(Schema):
     foreign: list[ForeignData]
 
 
-class ObservedNews(Schema):
+class ObservedNews(Shown):
     at: AwareDatetime
     text: str
 
 
-class Observation(Schema):
+class Observation(Shown):
     fabric: str
     mode: Annotated[
         Mode,
@@ -137,31 +137,17 @@ class Observation(Schema):
     def of(cls, observed: FabricObservation) -> Self:
         seen, fabric = observed.observation, observed.fabric
         memory, known = seen.memory, fabric.inventory.switch_of_guid
-        return cls(
+        return cls.showing(
+            seen,
             fabric=fabric.id,
             mode=observed.mode,
             configured=seen.mode is None,
-            mode_by=said_by(seen.mode_by),
-            mode_since=seen.mode_since,
-            read_at=seen.read_at,
-            observer=seen.observer,
             alarm=None
             if memory.alarm is None
             else Alarm(since=_time(memory.alarm.at), text=memory.alarm.text),
-            acknowledged=None
-            if seen.acknowledged is None
-            else Acknowledged(
-                at=seen.acknowledged.at,
-                by=said_by(seen.acknowledged.by),
-                text=seen.acknowledged.text,
-            ),
             links=[
-                ObservedLink(
-                    id=link_name(link),
-                    condition=entry.condition,
-                    since=_time(entry.since),
-                    evidence=entry.evidence,
-                    recorded=entry.marked,
+                ObservedLink.showing(
+                    entry, id=link_name(link), since=_time(entry.since), recorded=entry.marked
                 )
                 for link, entry in memory.links.items()
                 if entry.condition.bad or entry.marked
@@ -173,10 +159,10 @@ class Observation(Schema):
                 if host < len(fabric.inventory.host_names)
             ],
             switches=[
-                ObservedSwitch(
-                    guid=guid(switch),
+                ObservedSwitch.showing(
+                    entry,
+                    guid=switch,
                     name=known[switch].name if switch in known else guid(switch),
-                    state=entry.state,
                     since=_time(entry.since),
                 )
                 for switch, entry in memory.switches.items()
@@ -184,7 +170,6 @@ class Observation(Schema):
             absent_hosts=[
                 AbsentHost(name=name, since=_time(since)) for name, since in memory.hosts.items()
             ],
-            news=[ObservedNews(at=news.at, text=news.text) for news in seen.news],
             counters=_counters(observed),
         )
 
@@ -206,29 +191,25 @@ def _counters(observed: FabricObservation) -> Counters:
         newest=_time(max(times)) if times else None,
         port_errors=len(errors),
         errors=[
-            PortErrors(
+            PortErrors.showing(
+                error,
                 port=f"{names[error.end.guid].name} port {error.end.port}",
-                guid=guid(error.end.guid),
+                guid=error.end.guid,
                 number=error.end.port,
                 link=link(error.end),
-                counter=error.counter,
                 since=_time(error.since),
-                text=error.text,
                 allocation=error.owner or None,
             )
             for error in errors[:MOST]
         ],
         foreign_data=len(foreign),
         foreign=[
-            ForeignData(
+            ForeignData.showing(
+                f,
                 allocation=f.owner,
                 switch=names[switch].name,
-                guid=guid(switch),
-                direction="up" if f.direction == "up" else "down",
-                sent=f.sent,
-                received=f.received,
+                guid=switch,
                 tolerated=f.allowed,
-                seconds=f.seconds,
             )
             for switch, f in foreign[:MOST]
         ],

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AwareDatetime, Field
 
-from laas_service.api.schemas.base import Schema
+from laas_service.api.schemas.base import Schema, Shown
 from laas_service.api.schemas.fabrics import IdleSwitch, Shape
 from laas_service.api.schemas.placements import (
     Bridge,
@@ -151,7 +151,7 @@ class RoomPlan(Schema):
         )
 
 
-class SleepPlan(Schema):
+class SleepPlan(Shown):
     """Moves after which more switches can sleep."""
 
     fabric: str
@@ -168,10 +168,10 @@ class SleepPlan(Schema):
 
     @classmethod
     def of(cls, plan: room_planner.PowerPlan) -> Self:
-        return cls(
+        return cls.showing(
             **_in_all(plan),
-            idle_now=[IdleSwitch.model_validate(switch) for switch in plan.now],
-            idle_after=[IdleSwitch.model_validate(switch) for switch in plan.after],
+            idle_now=plan.now,
+            idle_after=plan.after,
             moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
             moved_hosts=plan.new_hosts,
         )
@@ -252,7 +252,7 @@ class ConsolidationPlan(Schema):
         )
 
 
-class QueueMove(Schema):
+class QueueMove(Shown):
     """A move of a plan for a queue."""
 
     allocation: str
@@ -276,14 +276,7 @@ class QueuePlan(HeadRoom):
     @classmethod
     def shown(cls, fabric: FabricRecord, room: QueueRoom) -> Self:
         steps = [
-            QueueMove(
-                allocation=move.allocation,
-                new_hosts=move.new_hosts,
-                cost=move.cost,
-                joining=Holding.names(fabric, move.to),
-                begins=move.begins,
-                made=number < room.made,
-            )
+            QueueMove.showing(move, joining=Holding.names(fabric, move.to), made=number < room.made)
             for number, move in enumerate(room.moves)
         ]
         return cls(
