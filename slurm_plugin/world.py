@@ -126,24 +126,24 @@ class Allocation:
 
     @classmethod
     def of(cls, shown: Any) -> Self | None:
-        """From REST; None: the name is not one of a job."""
+        """From REST, which leaves out what has no value; None: the name is not one of a job."""
         found = _NAME.fullmatch(shown["name"])
         if found is None:
             return None
         waits_for = shown.get("waits_for")
         free = "yes" if shown.get("contention_free") else "no"
         placed = f"{shown['policy']}, {len(shown.get('hosts', ()))} hosts, contention_free: {free}"
-        words = shown["error"] or (waits_for["detail"] if waits_for else placed)
+        words = shown.get("error") or (waits_for["detail"] if waits_for else placed)
         return cls(
             id=shown["id"],
             job=int(found[1]),
             state=shown["state"],
             hosts=tuple(sorted(host["name"] for host in shown.get("hosts", ()))),
             requested=shown["requested"],
-            duration=shown["duration"],
+            duration=shown.get("duration"),
             avoided=frozenset((shown.get("constraints") or {}).get("avoid_hosts") or ()),
-            confirmed_by=shown["confirmed_by"],
-            changing=shown["changing"] is not None,
+            confirmed_by=shown.get("confirmed_by"),
+            changing=shown.get("changing") is not None,
             words=words,
         )
 

@@ -295,7 +295,7 @@ class Cluster:
         ]
         logs = [f.read_text(errors="replace")[-3000:] for f in files if f.exists()]
         queue = self.run("squeue", "--states=all", "-o", "%i %T %r %N %W %D")
-        owned = [(a["name"], a["state"], a["error"]) for a in self.allocations()]
+        owned = [(a["name"], a["state"], a.get("error")) for a in self.allocations()]
         return "\n".join([queue, str(owned), *logs])
 
     def close(self) -> None:

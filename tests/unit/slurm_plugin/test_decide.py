@@ -180,6 +180,14 @@ def test_switching_off_lets_all_jobs_go():
     assert decide(world(running, allocations=[owned()]), off) == []
 
 
+def test_an_allocation_as_rest_shows_it():
+    """Fields of situations are absent."""
+    least = {"id": "a", "name": "job-7", "state": "active", "requested": 1, "policy": "jigsaw"}
+    own = Allocation.of({**least, "hosts": [{"name": "n0"}], "confirmed_by": "switches"})
+    assert own == owned(job=7, words="jigsaw, 1 hosts, contention_free: no")
+    assert Allocation.of({**least, "name": "blue"}) is None
+
+
 # -- random histories -------------------------------------------------------------
 
 
