@@ -101,7 +101,7 @@ def perform(instruction: Instruction, service: Service, now: int) -> None:
                 service.offer(job, avoid)
             except Refused as refusal:
                 if refusal.status is not None and refusal.status < 500:
-                    slurm.commented(str(job.id), Mark("refused", at=now, words=str(refusal)))
+                    slurm.commented(job.address, Mark("refused", at=now, words=str(refusal)))
                 raise
         case Release(allocation, why):
             LOG.info("allocation %s of job %d: %s", allocation.id, allocation.job, why)
@@ -115,7 +115,7 @@ def perform(instruction: Instruction, service: Service, now: int) -> None:
         case Free(job):
             slurm.freed(job)
         case Tell(job, mark, task):
-            slurm.commented(str(job.id) if task is None else f"{job.id}_{task}", mark)
+            slurm.commented(job.address if task is None else f"{job.id}_{task}", mark)
         case Stop(job, mark):
             LOG.error("job %d: %s", job.id, mark.words)
             slurm.stopped(job, mark)

@@ -89,6 +89,9 @@ def job_of(shown: Any) -> Job:
     """A job as ``squeue --json`` shows it. Raises: SlurmFailed."""
     state = _state(shown["job_state"])
     minutes = _number(shown["time_limit"])
+    left = tasks(shown["array_task_string"])
+    task = _number(shown["array_task_id"]) if left == () else left[0]
+    last = len(left) < 2 and _number(shown["array_job_id"]) == _number(shown["job_id"])
     return Job(
         id=_number(shown["job_id"]) or 0,
         state=state,
@@ -102,8 +105,9 @@ def job_of(shown: Any) -> Job:
         features=shown["features"],
         allocated=expanded(shown["nodes"]) if state not in ("PENDING", *OVER) else (),
         mark=Mark.of(shown["admin_comment"]),
-        tasks=tasks(shown["array_task_string"]),
+        tasks=() if last else left,
         batch=bool(shown["batch_flag"]),
+        task=task if last else None,
     )
 
 
@@ -151,18 +155,18 @@ def opened(job: Job, hosts: Sequence[str], mark: Mark) -> None:
     """Lift the gate for these hosts alone, in one request. Raises: SlurmFailed."""
     size = f"NumNodes={len(hosts)}-{len(hosts)}"
     where = f"ReqNodeList={','.join(hosts)}"
-    update(str(job.id), size, where, _licenses(job.own_licenses), _comment(mark))
+    update(job.address, size, where, _licenses(job.own_licenses), _comment(mark))
 
 
 def gated(job: Job, mark: Mark) -> None:
     """Put the gate before a pending job. Raises: SlurmFailed."""
     licenses = _licenses((*job.own_licenses, f"{GATE}:1"))
-    update(str(job.id), licenses, "ReqNodeList=", _comment(mark))
+    update(job.address, licenses, "ReqNodeList=", _comment(mark))
 
 
 def freed(job: Job) -> None:
     """Lift the gate, for any hosts. Raises: SlurmFailed."""
-    update(str(job.id), "ReqNodeList=", _licenses(job.own_licenses), "AdminComment=")
+    update(job.address, "ReqNodeList=", _licenses(job.own_licenses), "AdminComment=")
 
 
 def commented(job: str, mark: Mark) -> None:
@@ -171,14 +175,14 @@ def commented(job: str, mark: Mark) -> None:
 
 def stopped(job: Job, mark: Mark) -> None:
     """End the run of a job; Slurm requeues a batch job if it may. Raises: SlurmFailed."""
-    commented(str(job.id), mark)
+    commented(job.address, mark)
     if job.batch:
         try:
-            run("scontrol", "requeue", str(job.id))
+            run("scontrol", "requeue", job.address)
             return
         except SlurmFailed:
             pass  # --no-requeue
-    run("scancel", str(job.id))
+    run("scancel", job.address)
 
 
 def _licenses(words: Iterable[str]) -> str:

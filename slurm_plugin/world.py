@@ -83,6 +83,13 @@ class Job:
     tasks: tuple[int, ...] = ()
     """First tasks of an array that Slurm keeps in one record; the others follow."""
     batch: bool = True
+    task: int | None = None
+    """Of the array's job that has the id of the array: its number in the array."""
+
+    @property
+    def address(self) -> str:
+        """As commands of Slurm take it; the id alone would mean all tasks of the array."""
+        return str(self.id) if self.task is None else f"{self.id}_{self.task}"
 
     @property
     def gated(self) -> bool:
