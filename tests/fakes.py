@@ -12,13 +12,13 @@ from typing import ClassVar
 from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
+    HostPart,
     MoveProgress,
     MoveStage,
     ObservedAggregates,
     Occupant,
     ServerLoad,
     ServerMoves,
-    Share,
     SlotMoves,
 )
 from laas_service.domain.compute_hosts import UNKNOWN, HostView
@@ -224,7 +224,7 @@ class FakeCompute:
         self.faults.begin("observed", None)
         return ObservedAggregates(
             {
-                id: replace(found, share=Share.UNREAD) if found.shared else found
+                id: replace(found, share=HostPart.UNREAD) if found.shared else found
                 for id, found in self.aggregates.items()
             },
             frozenset(self.pooled),

@@ -16,10 +16,10 @@ from laas_service.api import policies
 from laas_service.api.microversions import Microversion
 from laas_service.api.schemas import AT_ONCE, Paging
 from laas_service.app.allocation_views import AllocationViews
-from laas_service.app.allocations import Allocations
-from laas_service.app.changes import PlacementChanges
-from laas_service.app.components import Components
-from laas_service.app.fabrics import Fabrics
+from laas_service.app.allocations import AllocationUseCases
+from laas_service.app.changes import ChangeUseCases
+from laas_service.app.components import ComponentUseCases
+from laas_service.app.fabrics import FabricUseCases
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.use_cases import UseCases
 from laas_service.domain.errors import Forbidden, InvalidInput
@@ -60,11 +60,11 @@ class Call:
     scrape: Callable[[], str]
 
     @property
-    def allocations(self) -> Allocations:
+    def allocations(self) -> AllocationUseCases:
         return self.use_cases.allocations
 
     @property
-    def changes(self) -> PlacementChanges:
+    def changes(self) -> ChangeUseCases:
         return self.use_cases.changes
 
     @property
@@ -72,11 +72,11 @@ class Call:
         return self.use_cases.views
 
     @property
-    def components(self) -> Components:
+    def components(self) -> ComponentUseCases:
         return self.use_cases.components
 
     @property
-    def fabrics(self) -> Fabrics:
+    def fabrics(self) -> FabricUseCases:
         return self.use_cases.fabrics
 
     def allows(self, rule: str) -> bool:

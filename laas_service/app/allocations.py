@@ -20,7 +20,7 @@ from laas_service.app.lookup import Lookup
 from laas_service.app.ports.compute import KEPT, Compute
 from laas_service.app.ports.snapshots import Draft, Snapshot
 from laas_service.app.ports.store import Store
-from laas_service.app.quotas import Quotas, too_few_servers
+from laas_service.app.quotas import ProjectLimits, too_few_servers
 from laas_service.app.records import (
     AllocationRecord,
     Caller,
@@ -64,7 +64,7 @@ POLL = 0.05
 """Seconds between two looks at an allocation whose outcome a caller waits for."""
 
 
-class Allocations:
+class AllocationUseCases:
     """The use cases of allocations."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Allocations:
         compute: Compute,
         lookup: Lookup,
         queue: AdmissionQueue,
-        quotas: Quotas,
+        quotas: ProjectLimits,
         views: AllocationViews,
         offer: ServicePolicy,
         runtime: Runtime,

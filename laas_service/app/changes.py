@@ -19,7 +19,7 @@ from laas_service.app.placement_changes import (
 )
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.store import Store
-from laas_service.app.quotas import Quotas, too_few_servers
+from laas_service.app.quotas import ProjectLimits, too_few_servers
 from laas_service.app.records import (
     AllocationRecord,
     Caller,
@@ -47,7 +47,7 @@ from laas_service.domain.tenancy import Slots
 from laas_service.domain.wording import listed
 
 
-class PlacementChanges:
+class ChangeUseCases:
     """Changes of what an allocation has; each is begun here, and the worker completes it.
 
     ``wake`` as for ``UseCases``. ``search_budget`` bounds the searches for one request together.
@@ -58,7 +58,7 @@ class PlacementChanges:
         store: Store,
         compute: Compute,
         lookup: Lookup,
-        quotas: Quotas,
+        quotas: ProjectLimits,
         *,
         search_budget: int,
         wake: Callable[[], None],

@@ -15,7 +15,7 @@ from laas_service.domain.features import HostChange
 from laas_service.domain.ledger import LedgerView
 
 
-class Components:
+class ComponentUseCases:
     """Hosts, links and switches of fabrics, and what operators say of them."""
 
     def __init__(self, store: Store, *, wake: Callable[[], None]) -> None:

@@ -44,7 +44,7 @@ from laas_service.domain.tenancy import Slots
 from laas_service.messages import Applied
 
 
-class Fabrics:
+class FabricUseCases:
     """The use cases of fabrics.
 
     ``policies`` are those offered; ``subnet_managers`` read back what switches run, by name.

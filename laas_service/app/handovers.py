@@ -2,7 +2,7 @@
 
 """What compute has of an allocation: the names of its hosts, and the slots on them."""
 
-from laas_service.app.ports.compute import Handover, HostShare, Share
+from laas_service.app.ports.compute import Handover, HostPart, HostShare
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.allocation import Allocation
 
@@ -10,7 +10,7 @@ from laas_service.domain.allocation import Allocation
 def handover_of(fabric: FabricRecord, record: AllocationRecord) -> Handover:
     """An allocation of a fabric as compute sees it, once its present step is taken."""
     names = host_names(fabric, record.open_hosts)
-    share: HostShare = Share.WHOLE
+    share: HostShare = HostPart.WHOLE
     if not record.kind.whole_hosts:
         share = slots_by_name(fabric, record.open_hosts)
     return Handover(record.id, record.project_id, names, share)

@@ -21,7 +21,7 @@ from laas_service.app.placement_changes import Replacement, begun
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute, ServerLoad
 from laas_service.app.ports.store import Store
-from laas_service.app.quotas import Quotas
+from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, HostState, QueueRoom
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.room_planner import (
@@ -111,7 +111,7 @@ class Moves:
         store: Store,
         compute: Compute,
         lookup: Lookup,
-        quotas: Quotas,
+        quotas: ProjectLimits,
         *,
         clock: Callable[[], datetime],
         wake: Callable[[], None],

@@ -23,7 +23,7 @@ from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.admissions import Told
 from laas_service.app.ports.store import Store
-from laas_service.app.quotas import Quotas
+from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import AllocationRecord, Limits, QueueRoom, RoomMove, RoomState
 from laas_service.app.room_planner import (
     NO_OVERRIDE,
@@ -134,7 +134,7 @@ class QueueMoves:
         self,
         store: Store,
         queue: AdmissionQueue,
-        quotas: Quotas,
+        quotas: ProjectLimits,
         rules: RoomRules,
         default_policy: Policy,
         *,

@@ -17,7 +17,7 @@ from laas_service.domain.errors import Forbidden, InvalidInput, LaasError
 LOG = logging.getLogger(__name__)
 
 
-class Quotas:
+class ProjectLimits:
     """The limits of projects; ``limits`` are those of projects without a quota of their own.
 
     With ``one_per_project`` a project holds one allocation at a time, beside containers. The

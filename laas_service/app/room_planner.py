@@ -16,7 +16,7 @@ from laas_service.app.lifecycle import Change, State
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import ServerLoad
 from laas_service.app.ports.store import Store
-from laas_service.app.quotas import Quotas
+from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.admission.constrained import explain_constraints
 from laas_service.domain.allocation import Allocation, NoFit, Request
@@ -143,7 +143,7 @@ class RoomPlanner:
     def __init__(
         self,
         store: Store,
-        quotas: Quotas,
+        quotas: ProjectLimits,
         *,
         clock: Callable[[], datetime],
         live_ports: bool = False,

@@ -10,18 +10,18 @@ from laas_service import background
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.allocation_views import AllocationViews
-from laas_service.app.allocations import Allocations
-from laas_service.app.changes import PlacementChanges
-from laas_service.app.components import Components
+from laas_service.app.allocations import AllocationUseCases
+from laas_service.app.changes import ChangeUseCases
+from laas_service.app.components import ComponentUseCases
 from laas_service.app.fabric_maps import FabricMaps
-from laas_service.app.fabrics import Fabrics
+from laas_service.app.fabrics import FabricUseCases
 from laas_service.app.lookup import Lookup
 from laas_service.app.moves import Moves
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import ReadBack
-from laas_service.app.quotas import Quotas
+from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import Limits
 from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.domain.admission.queue import Discipline
@@ -92,7 +92,7 @@ class UseCases:
         self._queue = AdmissionQueue(
             store, {**everything, **self._policies}, offer.queue, clock=clock
         )
-        self.quotas = Quotas(
+        self.quotas = ProjectLimits(
             store,
             compute,
             limits=offer.limits,
@@ -105,10 +105,10 @@ class UseCases:
             search_budget=offer.search_budget,
             repair_links=offer.repair_links,
         )
-        self.allocations = Allocations(
+        self.allocations = AllocationUseCases(
             store, compute, lookup, self._queue, self.quotas, self.views, offer, runtime
         )
-        self.changes = PlacementChanges(
+        self.changes = ChangeUseCases(
             store, compute, lookup, self.quotas, search_budget=offer.search_budget, wake=wake
         )
         self.moves = Moves(
@@ -121,8 +121,8 @@ class UseCases:
             slots=slots,
             live_ports=offer.live_ports,
         )
-        self.components = Components(store, wake=wake)
-        self.fabrics = Fabrics(
+        self.components = ComponentUseCases(store, wake=wake)
+        self.fabrics = FabricUseCases(
             store,
             subnet_managers,
             lookup,

@@ -34,7 +34,7 @@ from laas_service.app.ports.projects import NoProjects, Projects
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import ReadBack, RecordedSwitches
 from laas_service.app.queue_moves import QueueMoves
-from laas_service.app.quotas import Quotas
+from laas_service.app.quotas import ProjectLimits
 from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.app.use_cases import UseCases, in_background
 from laas_service.app.worker.converger import Converger
@@ -345,7 +345,9 @@ class Parts:
     def queue_moves(self) -> QueueMoves:
         """Makes room for the heads of queues. Raises: InvalidInput."""
         options = LimitOptions.of(self._conf)
-        quotas = Quotas(self.store, self.compute, limits=options.limits, unmoved=options.unmoved)
+        quotas = ProjectLimits(
+            self.store, self.compute, limits=options.limits, unmoved=options.unmoved
+        )
         return QueueMoves(
             self.store,
             self.admission_queue,

@@ -12,7 +12,7 @@ import pytest
 
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
-from laas_service.adapters.db.fabrics import Fabrics
+from laas_service.adapters.db.fabrics import StoredFabrics
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.fabric_file import read_fabric
@@ -325,7 +325,7 @@ def test_ctrl_c_is_quiet(ready, monkeypatch):
     def interrupted(store):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Fabrics, "all", interrupted)
+    monkeypatch.setattr(StoredFabrics, "all", interrupted)
     for command in (["fabric", "list"], ["fabric", "verify"]):
         assert ready(*command, rc=130) == ""
 

@@ -14,10 +14,10 @@ from laas_service.adapters.nova.checks import Checks
 from laas_service.adapters.nova.placement_slots import class_of
 from laas_service.app.ports.compute import (
     Handover,
+    HostPart,
     MoveProgress,
     Occupant,
     ServerMoves,
-    Share,
     SlotMoves,
 )
 from laas_service.domain.errors import Conflict, HostsBusy, Unavailable
@@ -61,7 +61,7 @@ def test_hosts_are_in_the_aggregates_of_all_who_share_them(compute, cloud):
     assert cloud.accepts("n1") == {RED, BLUE, "laas-nobody"}
     assert (free(cloud, RED_SLOT), free(cloud, BLUE_SLOT)) == (A1.share, B1.share)
     assert compute.handed_over() == {"a1": A1, "b1": B1, "c1": OWNED}
-    unread = {id: replace(one, share=Share.UNREAD) for id, one in (("a1", A1), ("b1", B1))}
+    unread = {id: replace(one, share=HostPart.UNREAD) for id, one in (("a1", A1), ("b1", B1))}
     assert compute.observed().handed_over == {**unread, "c1": OWNED}
     assert cloud.named("laas-a1").metadata["laas:slots"] == RED_SLOT
     before = cloud.snapshot(), {id: below.generation for id, below in cloud.below.items()}

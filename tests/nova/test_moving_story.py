@@ -135,7 +135,7 @@ class Clouds:
     def settled(self, id):
         def done():
             shown = self.show(id)
-            return None if shown["changing"] or shown["announced"] else shown
+            return None if shown.get("changing") or shown.get("announced") else shown
 
         return eventually(done, lambda: f"{id} is settled: {self.show(id)}", patience=4 * PATIENCE)
 

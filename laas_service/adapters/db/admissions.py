@@ -69,7 +69,7 @@ LONG = 0.1
 """Seconds of search in a group after which it takes in no further request."""
 
 
-class Admissions(QueueRooms):
+class StoredAdmissions(QueueRooms):
     """``app.ports.admissions.Admissions``."""
 
     def __init__(self, transactions: Transactions, decider: Decider) -> None:

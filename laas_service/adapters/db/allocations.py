@@ -65,7 +65,7 @@ def _page(conditions: frozenset[str]) -> Select[Any]:
 def due_rows(
     session: Session, now: datetime, *, longest: timedelta, faulty: bool, fabric: str | None
 ) -> list[Row[Any]]:
-    """The rows of allocations with a step due; see ``Allocations.due``."""
+    """The rows of allocations with a step due; see ``StoredAllocations.due``."""
     table, change, move = models.Allocation, models.ChangePart, models.MovePart
     ready = or_(table.due_at.is_(None), table.due_at <= now, table.due_at > now + longest)
     if fabric is not None:
@@ -96,7 +96,7 @@ def _only_degraded(row: Row[Any], now: datetime) -> bool:
 
 
 @dataclass
-class Allocations(Retention):
+class StoredAllocations(Retention):
     """Reads allocations, finds those with a step due, and records their next state."""
 
     def get(self, id: str) -> AllocationRecord:

@@ -46,7 +46,7 @@ UP, DRAINED = HostState.UP, HostState.DRAINED
 
 
 @dataclass
-class Components(VirtualPorts):
+class StoredComponents(VirtualPorts):
     """Changes of states and features, and the faults of allocations that follow.
 
     A table has rows only for hosts, links and switches of which something is said, see

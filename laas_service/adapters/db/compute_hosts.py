@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import component_words, models
-from laas_service.adapters.db.components import Components
+from laas_service.adapters.db.components import StoredComponents
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.app.records import FabricRecord, HostState, Source
@@ -20,11 +20,11 @@ from laas_service.messages import Initiator
 
 
 @dataclass
-class ComputeHosts:
+class StoredComputeHosts:
     """Records looks at compute hosts, and the states of hosts that follow."""
 
     transactions: Transactions
-    components: Components
+    components: StoredComponents
 
     def memory(self, fabric_id: str) -> HostMemory:
         with self.transactions.reading() as session:

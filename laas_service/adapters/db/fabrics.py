@@ -33,7 +33,7 @@ _GENERATIONS = select(models.Fabric.id, models.Fabric.generation, models.Fabric.
 
 
 @dataclass
-class Fabrics(DesiredState, Forward, Reimports):
+class StoredFabrics(DesiredState, Forward, Reimports):
     """``app.ports.fabrics.Fabrics``; it also adds fabrics, and takes in what changed."""
 
     def get(self, id: str) -> FabricRecord:

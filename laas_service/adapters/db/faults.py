@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import component_words, models
-from laas_service.adapters.db.components import Components
+from laas_service.adapters.db.components import StoredComponents
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
@@ -76,12 +76,12 @@ port counters to look at: each is read only then."""
 
 
 @dataclass
-class Faults:
+class StoredFaults:
     """Records readings and the states they lead to, and the mode that operators choose."""
 
     transactions: Transactions
     ledgers: LedgerCache
-    components: Components
+    components: StoredComponents
 
     def observation(self, fabric_id: str) -> Observation:
         with self.transactions.reading() as session:

@@ -59,7 +59,7 @@ def running_from(document: Mapping[str, Any] | None) -> Running:
 
 
 @dataclass
-class Observations:
+class StoredObservations:
     """Observations of the worker that converges a fabric, recorded for all processes."""
 
     transactions: Transactions

@@ -47,7 +47,7 @@ NOT_ANNOUNCED: Mapping[str, Any] = {"announced": None, "moves_at": None}
 
 
 @dataclass
-class PlacementChanges:
+class StoredPlacementChanges:
     """How an active allocation gets other hosts or links."""
 
     transactions: Transactions

@@ -45,7 +45,7 @@ BATCH = 16
 
 
 @dataclass
-class PortCounters:
+class StoredPortCounters:
     """``app.ports.port_counters.PortCounters``."""
 
     transactions: Transactions

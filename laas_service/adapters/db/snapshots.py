@@ -36,7 +36,7 @@ _ENDS = (
 
 
 @dataclass
-class Snapshots:
+class StoredSnapshots:
     """``app.ports.snapshots.Snapshots``. ``settle`` as for ``concurrency.decider.Decider``."""
 
     transactions: Transactions

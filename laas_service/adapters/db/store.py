@@ -10,22 +10,22 @@ from typing import Self
 from sqlalchemy import Engine
 
 from laas_service.adapters.db import schema
-from laas_service.adapters.db.admissions import Admissions
-from laas_service.adapters.db.allocations import Allocations
-from laas_service.adapters.db.components import Components
-from laas_service.adapters.db.compute_hosts import ComputeHosts
+from laas_service.adapters.db.admissions import StoredAdmissions
+from laas_service.adapters.db.allocations import StoredAllocations
+from laas_service.adapters.db.components import StoredComponents
+from laas_service.adapters.db.compute_hosts import StoredComputeHosts
 from laas_service.adapters.db.concurrency.arrival_order import ProcessOrder, ThreadOrder
 from laas_service.adapters.db.concurrency.decider import Decider
 from laas_service.adapters.db.concurrency.priority_locks import PriorityLocks
-from laas_service.adapters.db.fabrics import Fabrics
-from laas_service.adapters.db.faults import Faults
+from laas_service.adapters.db.fabrics import StoredFabrics
+from laas_service.adapters.db.faults import StoredFaults
 from laas_service.adapters.db.ledger_cache import LedgerCache
-from laas_service.adapters.db.observations import Observations
-from laas_service.adapters.db.placement_changes import PlacementChanges
-from laas_service.adapters.db.port_counters import PortCounters
+from laas_service.adapters.db.observations import StoredObservations
+from laas_service.adapters.db.placement_changes import StoredPlacementChanges
+from laas_service.adapters.db.port_counters import StoredPortCounters
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.rounds import Rounds
-from laas_service.adapters.db.snapshots import Snapshots
+from laas_service.adapters.db.snapshots import StoredSnapshots
 from laas_service.adapters.db.transactions import (
     KEEP_DELTAS,
     KEEP_EVENTS,
@@ -69,7 +69,7 @@ class SqlStore:
     def _compose(self, transactions: Transactions) -> None:
         """Make the parts."""
         self._transactions, ledgers = transactions, self._ledgers
-        self.fabrics = Fabrics(transactions, ledgers)
+        self.fabrics = StoredFabrics(transactions, ledgers)
         self._decider = Decider(
             transactions,
             ledgers,
@@ -78,16 +78,16 @@ class SqlStore:
             self._processes,
             self.fabrics.settle,
         )
-        self.admissions = Admissions(transactions, self._decider)
-        self.allocations = Allocations(transactions)
-        self.components = Components(transactions, ledgers)
-        self.compute_hosts = ComputeHosts(transactions, self.components)
-        self.faults = Faults(transactions, ledgers, self.components)
-        self.observations = Observations(transactions, ledgers)
-        self.placement_changes = PlacementChanges(transactions, ledgers, self._decider)
-        self.port_counters = PortCounters(transactions, ledgers)
+        self.admissions = StoredAdmissions(transactions, self._decider)
+        self.allocations = StoredAllocations(transactions)
+        self.components = StoredComponents(transactions, ledgers)
+        self.compute_hosts = StoredComputeHosts(transactions, self.components)
+        self.faults = StoredFaults(transactions, ledgers, self.components)
+        self.observations = StoredObservations(transactions, ledgers)
+        self.placement_changes = StoredPlacementChanges(transactions, ledgers, self._decider)
+        self.port_counters = StoredPortCounters(transactions, ledgers)
         self._rounds = Rounds(transactions, ledgers)
-        self.snapshots = Snapshots(transactions, ledgers, self.fabrics.settle)
+        self.snapshots = StoredSnapshots(transactions, ledgers, self.fabrics.settle)
         self.quotas = SqlQuotas(self._engine, transactions.now)
 
     def round(self, fabric_id: str, now: datetime, *, longest: timedelta, faulty: bool) -> Recorded:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from laas_service.adapters.nova.aggregates import Aggregate, Aggregates
 from laas_service.adapters.nova.keys import ALLOCATION, CLOSING, OWNER, OwnKeys
 from laas_service.adapters.nova.slots import SlotHolders
-from laas_service.app.ports.compute import Handover, ObservedAggregates, Share
+from laas_service.app.ports.compute import Handover, HostPart, ObservedAggregates
 
 
 class AggregateReader:
@@ -64,7 +64,7 @@ def _handed_over(aggregates: Mapping[str, Aggregate]) -> dict[str, Handover]:
             aggregate.metadata[ALLOCATION],
             aggregate.admitted,
             tuple(sorted(aggregate.hosts)),
-            Share.UNREAD if aggregate.is_shared else Share.WHOLE,
+            HostPart.UNREAD if aggregate.is_shared else HostPart.WHOLE,
         )
         for aggregate in aggregates.values()
         if aggregate.is_ours

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import ClassVar, Protocol
 
 
-class Share(Enum):
+class HostPart(Enum):
     """What an allocation has of each of its hosts, where that is no number of slots."""
 
     WHOLE = "whole hosts"
@@ -18,9 +18,9 @@ class Share(Enum):
     """Slots of hosts that others share; how many was not read."""
 
 
-HostShare = Mapping[str, int] | Share
+HostShare = Mapping[str, int] | HostPart
 """What an allocation has of its hosts: by host how many servers of it may be there beside those of
-other allocations of class ``shared`` (empty: none), or a ``Share``."""
+other allocations of class ``shared`` (empty: none), or a ``HostPart``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +30,22 @@ class Handover:
     allocation_id: str
     project_id: str
     hosts: tuple[str, ...]
-    share: HostShare = Share.WHOLE
+    share: HostShare = HostPart.WHOLE
 
     @property
     def shared(self) -> bool:
         """Whether it has slots of hosts that other allocations share."""
-        return self.share is not Share.WHOLE
+        return self.share is not HostPart.WHOLE
 
     @property
     def kind(self) -> str:
         """What is handed over, as a part of a sentence."""
-        kind = Share.UNREAD if self.shared else Share.WHOLE
+        kind = HostPart.UNREAD if self.shared else HostPart.WHOLE
         return str(kind.value)
 
     def slots_on(self, host: str) -> int:
         """How many servers of it may be on a host. Raises: ValueError, if that is no number."""
-        if isinstance(self.share, Share):
+        if isinstance(self.share, HostPart):
             raise ValueError(f"allocation {self.allocation_id} has {self.share.value}")
         return self.share.get(host, 0)
 
@@ -55,7 +55,7 @@ class ObservedAggregates:
     """The state of all aggregates at one moment."""
 
     handed_over: Mapping[str, Handover]
-    """By allocation id; slots of shared hosts may be ``Share.UNREAD``."""
+    """By allocation id; slots of shared hosts may be ``HostPart.UNREAD``."""
     pooled: frozenset[str]
     """Hosts in the pool; empty if the pool itself admits projects."""
     opened: Mapping[str, str]
@@ -197,7 +197,7 @@ class ComputeReader(Protocol):
 
     claims_slots: ClassVar[bool]
     """Whether it keeps the servers of class ``shared`` to their slots; else they are only counted,
-    and every handover has ``Share.WHOLE``."""
+    and every handover has ``HostPart.WHOLE``."""
 
     def comparison(self) -> AbstractContextManager[None]:
         """For a comparison of everything that is recorded: what is read is shared meanwhile.

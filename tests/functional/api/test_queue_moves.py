@@ -14,7 +14,7 @@ from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
-from laas_service.app.quotas import Quotas
+from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import HostState, Limits
 from laas_service.app.room_planner import Permission
 from laas_service.domain.admission.queue import Discipline
@@ -47,7 +47,7 @@ class Site:
         made.store = self.store = SqlStore(made.engine, now=made.clock)
         policies = {name: policy() for name, policy in POLICIES.items()}
         self.queue = AdmissionQueue(self.store, policies, self.discipline, clock=made.clock)
-        quotas = Quotas(self.store, made.compute, limits=self.limits, unmoved=self.unmoved)
+        quotas = ProjectLimits(self.store, made.compute, limits=self.limits, unmoved=self.unmoved)
         self.moves = QueueMoves(
             self.store, self.queue, quotas, self.rules, policies["jigsaw"], clock=made.clock
         )

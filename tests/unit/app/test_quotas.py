@@ -6,7 +6,7 @@ import pytest
 
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.allocations import every_allocation
-from laas_service.app.quotas import Quotas, too_few_servers
+from laas_service.app.quotas import ProjectLimits, too_few_servers
 from laas_service.app.records import Caller, Limits
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Refusal
@@ -29,7 +29,7 @@ def compute():
 
 
 def quotas(memory, compute, **options):
-    return Quotas(memory, compute, limits=Limits(hosts=8), **options)
+    return ProjectLimits(memory, compute, limits=Limits(hosts=8), **options)
 
 
 def request(hosts=4, **values):

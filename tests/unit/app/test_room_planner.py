@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laas_service.app.quotas import Quotas
+from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import Limits
 from laas_service.app.room_planner import Permission, RoomPlanner
 from laas_service.domain.admission.admit import admit
@@ -40,7 +40,7 @@ class Crowd(Memory):
 
 
 def planner_of(store: Any, unmoved=()):
-    quotas = Quotas(store, FakeCompute(), limits=Limits(), unmoved=unmoved)
+    quotas = ProjectLimits(store, FakeCompute(), limits=Limits(), unmoved=unmoved)
     return RoomPlanner(store, quotas, clock=lambda: EPOCH)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from laas_service.app import lifecycle
 from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import HANDED_OVER, LIVE, State
-from laas_service.app.ports.compute import Handover, HostShare, ObservedAggregates, Share
+from laas_service.app.ports.compute import Handover, HostPart, HostShare, ObservedAggregates
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.app.wording import reasons
 from laas_service.app.worker.instructions import (
@@ -124,7 +124,7 @@ def difference_of_handovers(recorded: Handover, observed: Handover | None) -> st
 
 def _difference_of_slots(wanted: HostShare, found: HostShare) -> list[str]:
     """The hosts with other slots than recorded, as far as they were read."""
-    if isinstance(wanted, Share) or isinstance(found, Share):
+    if isinstance(wanted, HostPart) or isinstance(found, HostPart):
         return []
     return [
         f"{host} has {found.get(host, 0)} instead of {wanted.get(host, 0)}"

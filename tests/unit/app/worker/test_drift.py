@@ -19,7 +19,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.log_context import acting_for
 from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import State
-from laas_service.app.ports.compute import Handover, Share
+from laas_service.app.ports.compute import Handover, HostPart
 from laas_service.app.records import Drift, DriftFacts
 from laas_service.app.worker.decide import drift
 from laas_service.app.worker.instructions import HandOver, Pool, Publish, TakeBack
@@ -160,11 +160,11 @@ def test_a_condition_of_the_switches_is_one_kind_of_drift():
 @pytest.mark.parametrize(
     ("recorded", "observed", "sentence"),
     [
-        (Share.WHOLE, Share.WHOLE, None),
-        (Share.WHOLE, Share.UNREAD, "slots are handed over instead of whole hosts"),
-        (Share.WHOLE, {}, "slots are handed over instead of whole hosts"),
-        ({"n": 1}, Share.WHOLE, "whole hosts are handed over instead of slots"),
-        ({"n": 1}, Share.UNREAD, None),
+        (HostPart.WHOLE, HostPart.WHOLE, None),
+        (HostPart.WHOLE, HostPart.UNREAD, "slots are handed over instead of whole hosts"),
+        (HostPart.WHOLE, {}, "slots are handed over instead of whole hosts"),
+        ({"n": 1}, HostPart.WHOLE, "whole hosts are handed over instead of slots"),
+        ({"n": 1}, HostPart.UNREAD, None),
         ({"n": 1}, {}, "slots differ: n has 0 instead of 1"),
         ({"n": 1}, {"n": 1}, None),
     ],
@@ -178,7 +178,7 @@ def test_not_read_not_shared_and_no_slots_are_three_answers(recorded, observed, 
 
 def test_only_numbers_of_slots_can_be_asked_for():
     assert Handover("a", "blue", ("n",), {"n": 2}).slots_on("other") == 0
-    for share in Share:
+    for share in HostPart:
         with pytest.raises(ValueError, match=share.value):
             Handover("a", "blue", ("n",), share).slots_on("n")
 
@@ -213,7 +213,7 @@ def test_an_aggregate_in_error_that_admits_another_project_is_closed(world, repa
         Handover("a", "blue,red", ("node-0", "node-1")),
         Handover("a", "blue", ("node-0",)),
         Handover("a", "blue", ("node-0", "node-1", "node-5")),
-        Handover("a", "blue", ("node-0", "node-1"), Share.UNREAD),
+        Handover("a", "blue", ("node-0", "node-1"), HostPart.UNREAD),
     ],
     ids=["deleted", "other project", "second project", "host out", "host in", "slots"],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
-from laas_service.app.ports.compute import Share
+from laas_service.app.ports.compute import HostPart
 from laas_service.app.ports.limits import Limited
 from laas_service.app.records import Drift, MoveDecision
 from laas_service.app.requests import AllocationRequest
@@ -110,7 +110,7 @@ class Sharers(World):
 
     def handed(self, id: str):
         share = self.compute.aggregates[id].share
-        assert not isinstance(share, Share)
+        assert not isinstance(share, HostPart)
         return dict(share)
 
     def told(self, id: str):
@@ -237,14 +237,16 @@ def test_slots_that_differ_are_drift_and_are_set_again(sharers):
 
 def test_shared_hosts_whose_slots_were_not_read_are_no_drift(sharers):
     """The list of aggregates tells that slots are handed over, and not how many."""
-    assert {one.share for one in sharers.compute.observed().handed_over.values()} == {Share.UNREAD}
+    assert {one.share for one in sharers.compute.observed().handed_over.values()} == {
+        HostPart.UNREAD
+    }
     sharers.later(60)
     assert sharers.converger.check_drift() == []
 
 
 def test_slots_handed_over_as_whole_hosts_are_found_by_one_look(sharers):
     before = sharers.compute.aggregates["x"]
-    sharers.compute.aggregates["x"] = replace(before, share=Share.WHOLE)
+    sharers.compute.aggregates["x"] = replace(before, share=HostPart.WHOLE)
     (finding,) = sharers.converger.check_drift()
     assert "whole hosts are handed over instead of slots" in finding
     assert sharers.compute.aggregates["x"] == before
