@@ -28,7 +28,7 @@ def put(directory: Path, *names: str, does: str = "exit 0") -> Path:
 
 def test_tools_are_found_in_the_path(tmp_path, monkeypatch):
     there = put(tmp_path / "bin", *TOOLS)
-    monkeypatch.setenv("PATH", str(there), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(there))  # an activated environment has commands of ours, too
     found = find()
     assert found.dump == (f"{there}/dump_lfts", "-n")
     assert found.links == (f"{there}/iblinkinfo", "-l", "-o", "16", "-t", "200")
