@@ -106,7 +106,7 @@ class Lookup:
         self, asked: AllocationRequest, project_id: str = "", limits: Limits = NO_LIMITS
     ) -> Snapshot:
         """What a request depends on; ``limits`` are those of projects without a quota."""
-        return self._store.snapshots.read(asked, project_id, self._default_fabric, limits)
+        return self._store.snapshot(asked, project_id, self._default_fabric, limits)
 
     def fabric(self, snapshot: Snapshot, id: str) -> str:
         """The id of the fabric named, of the configured default, or of the only one.

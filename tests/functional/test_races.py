@@ -508,7 +508,7 @@ def test_a_key_that_was_answered_meanwhile_is_answered_first(rivals, queued):
 
 
 def read(store: SqlStore, request: AllocationRequest) -> Snapshot:
-    return store.snapshots.read(request, request.project_id, None, request.limits)
+    return store.snapshot(request, request.project_id, None, request.limits)
 
 
 def test_the_first_search_is_on_the_snapshot(rivals):

@@ -36,8 +36,8 @@ _ENDS = (
 
 
 @dataclass
-class StoredSnapshots:
-    """``app.ports.snapshots.Snapshots``. ``settle`` as for ``concurrency.decider.Decider``."""
+class Snapshots:
+    """See ``app.ports.store.Store.snapshot``. ``settle`` as for ``concurrency.decider.Decider``."""
 
     transactions: Transactions
     ledgers: LedgerCache

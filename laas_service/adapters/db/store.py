@@ -25,7 +25,7 @@ from laas_service.adapters.db.placement_changes import StoredPlacementChanges
 from laas_service.adapters.db.port_counters import StoredPortCounters
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.rounds import Rounds
-from laas_service.adapters.db.snapshots import StoredSnapshots
+from laas_service.adapters.db.snapshots import Snapshots
 from laas_service.adapters.db.transactions import (
     KEEP_DELTAS,
     KEEP_EVENTS,
@@ -34,7 +34,9 @@ from laas_service.adapters.db.transactions import (
     utc_now,
 )
 from laas_service.adapters.db.write_check import WriteCheck
-from laas_service.app.records import Lease, Recorded
+from laas_service.app.ports.snapshots import Snapshot
+from laas_service.app.records import Lease, Limits, Recorded
+from laas_service.app.requests import AllocationRequest
 from laas_service.messages import PKEYS
 
 
@@ -87,12 +89,18 @@ class SqlStore:
         self.placement_changes = StoredPlacementChanges(transactions, ledgers, self._decider)
         self.port_counters = StoredPortCounters(transactions, ledgers)
         self._rounds = Rounds(transactions, ledgers)
-        self.snapshots = StoredSnapshots(transactions, ledgers, self.fabrics.settle)
+        self._snapshots = Snapshots(transactions, ledgers, self.fabrics.settle)
         self.quotas = SqlQuotas(self._engine, transactions.now)
 
     def round(self, fabric_id: str, now: datetime, *, longest: timedelta, faulty: bool) -> Recorded:
         """See ``app.ports.store.Store``."""
         return self._rounds.read(fabric_id, now, longest=longest, faulty=faulty)
+
+    def snapshot(
+        self, asked: AllocationRequest, project_id: str, default: str | None, limits: Limits
+    ) -> Snapshot:
+        """See ``app.ports.store.Store``."""
+        return self._snapshots.read(asked, project_id, default, limits)
 
     def check(self) -> None:
         """See ``app.ports.store.Store``."""

@@ -5,7 +5,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from laas_service.app.records import (
     AllocationRecord,
@@ -15,7 +14,6 @@ from laas_service.app.records import (
     Limits,
     QueueRoom,
 )
-from laas_service.app.requests import AllocationRequest
 from laas_service.domain.ledger import Ledger, LedgerView
 
 
@@ -70,16 +68,3 @@ class Snapshot:
     """Allocations that share their hosts, if the request is for slots and names no parent."""
     limits: Limits
     """Of the project: its own quota, or else the default."""
-
-
-class Snapshots(Protocol):
-    """Reads snapshots."""
-
-    def read(
-        self, asked: AllocationRequest, project_id: str, default: str | None, limits: Limits
-    ) -> Snapshot:
-        """What the request depends on: one transaction.
-
-        ``default`` is the fabric of a request that names none; None: the only one. ``limits`` are
-        those of a project without a quota.
-        """

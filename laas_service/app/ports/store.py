@@ -15,8 +15,9 @@ from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.quotas import Quotas
-from laas_service.app.ports.snapshots import Snapshots
-from laas_service.app.records import Lease, Recorded
+from laas_service.app.ports.snapshots import Snapshot
+from laas_service.app.records import Lease, Limits, Recorded
+from laas_service.app.requests import AllocationRequest
 
 
 class Store(Protocol):
@@ -53,11 +54,16 @@ class Store(Protocol):
     def port_counters(self) -> PortCounters: ...
 
     @property
-    @property
-    def snapshots(self) -> Snapshots: ...
-
-    @property
     def quotas(self) -> Quotas: ...
+
+    def snapshot(
+        self, asked: AllocationRequest, project_id: str, default: str | None, limits: Limits
+    ) -> Snapshot:
+        """What a request for an allocation depends on: one transaction.
+
+        ``default`` is the fabric of a request that names none; None: the only one. ``limits`` are
+        those of a project without a quota.
+        """
 
     def check(self) -> None:
         """Return if the database answers and its schema is current, else ``Unavailable``."""

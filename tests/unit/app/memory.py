@@ -33,7 +33,6 @@ class Memory:
         self.fabrics = MemoryFabrics(fabrics)
         self.allocations = MemoryAllocations()
         self.quotas = MemoryQuotas(self.allocations.records)
-        self.snapshots = MemorySnapshots(self)
 
     def add(self, id: str, project: str, *, fabric: str = "f", **values) -> AllocationRecord:
         record = AllocationRecord(
@@ -63,18 +62,13 @@ class Memory:
         """A failover loses the allocation, as if it had never been."""
         del self.allocations.records[id]
 
-
-class MemorySnapshots:
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-
-    def read(self, asked, project_id, default, limits):
-        fabrics = {fabric.id: fabric for fabric in self._memory.fabrics.all()}
+    def snapshot(self, asked, project_id, default, limits):
+        fabrics = {fabric.id: fabric for fabric in self.fabrics.all()}
         possible = {
             id: FabricSnapshot(fabric, Holding(), Ledger(fabric.topology), QueueState())
             for id, fabric in fabrics.items()
         }
-        known = self._memory.allocations.records.get(asked.parent)
+        known = self.allocations.records.get(asked.parent)
         parent = None
         if known is not None:
             parent = Enclosing(
