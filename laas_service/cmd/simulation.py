@@ -113,14 +113,6 @@ def share(text: str) -> float:
     return share
 
 
-def any_fabric(parser: argparse.ArgumentParser) -> None:
-    """The shape of a fabric, or a real one."""
-    shape = parser.add_mutually_exclusive_group(required=True)
-    shape.add_argument("--radix", type=int, metavar="K", help="full tree of K-port switches")
-    shape.add_argument("--xgft", metavar="SPEC", help='for example "3;12,12,12;1,12,12"')
-    shape.add_argument("--fabric", metavar="FILE", help="fabric description, or ibnetdiscover dump")
-
-
 CHECKPOINT_DIR = argument(
     "--checkpoint",
     metavar="DIR",

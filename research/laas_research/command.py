@@ -23,7 +23,6 @@ from laas_service.client.options import Argument, argument
 from laas_service.cmd.simulation import (
     CHECKPOINT_DIR,
     AddCommand,
-    any_fabric,
     commands_of,
     on_this_machine,
     positive,
@@ -41,6 +40,14 @@ from laas_service.simulator.measured import RANDOM, ROUTINGS
 from laas_service.simulator.sections import Section
 
 # -- options ------------------------------------------------------------------
+
+
+def any_fabric(parser: argparse.ArgumentParser) -> None:
+    """The shape of a fabric, or a real one."""
+    shape = parser.add_mutually_exclusive_group(required=True)
+    shape.add_argument("--radix", type=int, metavar="K", help="full tree of K-port switches")
+    shape.add_argument("--xgft", metavar="SPEC", help='for example "3;12,12,12;1,12,12"')
+    shape.add_argument("--fabric", metavar="FILE", help="fabric description, or ibnetdiscover dump")
 
 
 def _experiment_arguments(experiment: Experiment) -> tuple[Argument, ...]:
