@@ -5,7 +5,7 @@
 The memory holds only what is not up or went down recently. It is stored as a JSON document.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -131,18 +131,6 @@ class FaultMemory:
 
 
 NOTHING_SEEN = FaultMemory()
-
-
-def effective(
-    operator_failed: Set[Link], memory: FaultMemory, owned: Set[Link] = frozenset()
-) -> frozenset[Link]:
-    """The links that nobody new can get and no new route may use.
-
-    An operator's *failed* always counts, and so does what is observed. ``owned`` are the links
-    that allocations hold: behind a silent switch they keep forwarding and are not failed. Once
-    their owner releases them, they are withheld as the others are.
-    """
-    return frozenset(operator_failed | memory.marked | (memory.withheld - owned))
 
 
 def acknowledge(memory: FaultMemory) -> FaultMemory:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from laas_service.domain.faults.memory import (
     FaultMemory,
     LinkCondition,
     acknowledge,
-    effective,
     memory_document,
     memory_from,
     release,
@@ -47,6 +46,18 @@ RULES = Rules(
     reading_lifetime=8.0,
 )
 """Of the 16 links of the small fabric, two may be lost in a window."""
+
+
+def effective(
+    operator_failed: Set[Link], memory: FaultMemory, owned: Set[Link] = frozenset()
+) -> frozenset[Link]:
+    """The links that nobody new can get and no new route may use.
+
+    An operator's *failed* always counts, and so does what is observed. ``owned`` are the links
+    that allocations hold: behind a silent switch they keep forwarding and are not failed. Once
+    their owner releases them, they are withheld as the others are.
+    """
+    return frozenset(operator_failed | memory.marked | (memory.withheld - owned))
 
 
 @dataclass

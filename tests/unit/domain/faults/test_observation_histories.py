@@ -17,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from laas_service.domain.faults.memory import (
     acknowledge,
-    effective,
     memory_document,
     memory_from,
     release,
@@ -25,7 +24,7 @@ from laas_service.domain.faults.memory import (
 from laas_service.domain.faults.observation import Mode, OperatorStates
 from laas_service.domain.topology import Link
 from tests.unit.domain.faults.model import FaultyFabric
-from tests.unit.domain.faults.test_observation import RULES, Bench
+from tests.unit.domain.faults.test_observation import RULES, Bench, effective
 
 FABRICS: tuple[dict[str, object], ...] = (
     {"xgft": "3;4,2,2;1,2,2"},
