@@ -43,6 +43,7 @@ from laas_service.domain.errors import (
     InvalidInput,
 )
 from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.tenancy import Slots
 from laas_service.domain.wording import listed
 
@@ -108,10 +109,7 @@ class ChangeUseCases:
         answer = begin_resize(
             self._store.placement_changes, record, wanted, caller.initiator, limits
         )
-        if isinstance(answer, NoFit):
-            return with_withheld_hosts(self._store, answer, record, caller)
-        self._wake()
-        return answer
+        return self._begun(answer, record, caller)
 
     def propose_resize(
         self,
@@ -138,10 +136,7 @@ class ChangeUseCases:
         answer = wanted.chosen(ledger, record, placed)
         if isinstance(answer, NoFit):
             return with_withheld_hosts(self._store, answer, record, caller)
-        fabric = self._store.fabrics.get(record.fabric)
-        cost = ledger.features.cost(answer.hosts(fabric.topology))
-        change = begun(view, placed, answer)
-        return Proposal(fabric, record.project_id, answer, cost, change)
+        return self._proposed(record, view, placed, answer)
 
     @REPEATED.wraps
     def change_slots(
@@ -169,10 +164,7 @@ class ChangeUseCases:
         answer = begin_slot_change(
             self._store.placement_changes, record, wanted, caller.initiator, limits
         )
-        if isinstance(answer, NoFit):
-            return with_withheld_hosts(self._store, answer, record, caller)
-        self._wake()
-        return answer
+        return self._begun(answer, record, caller)
 
     def propose_slots(
         self,
@@ -227,10 +219,7 @@ class ChangeUseCases:
             return record
         wanted = Replacement(leave, RequestBudget(self._search_budget))
         answer = begin_replacement(self._store.placement_changes, record, wanted, caller.initiator)
-        if isinstance(answer, NoFit):
-            return with_withheld_hosts(self._store, answer, record, caller)
-        self._wake()
-        return answer
+        return self._begun(answer, record, caller)
 
     def propose_replacement(
         self,
@@ -250,10 +239,7 @@ class ChangeUseCases:
         answer = wanted.chosen(view.copy(), record, placed) if leave else placed
         if isinstance(answer, NoFit):
             return with_withheld_hosts(self._store, answer, record, caller)
-        fabric = self._store.fabrics.get(record.fabric)
-        cost = view.features.cost(answer.hosts(fabric.topology))
-        change = begun(view, placed, answer)
-        return Proposal(fabric, record.project_id, answer, cost, change)
+        return self._proposed(record, view, placed, answer)
 
     @REPEATED.wraps
     def turn_back(
@@ -304,6 +290,22 @@ class ChangeUseCases:
         answer = begin_link_repair(self._store.placement_changes, record, caller.initiator)
         self._wake()
         return answer
+
+    def _begun(
+        self, answer: AllocationRecord | NoFit, record: AllocationRecord, caller: Caller
+    ) -> AllocationRecord | NoFit:
+        """The answer to a request for a change, once the worker knows of it."""
+        if isinstance(answer, NoFit):
+            return with_withheld_hosts(self._store, answer, record, caller)
+        self._wake()
+        return answer
+
+    def _proposed(
+        self, record: AllocationRecord, view: LedgerView, placed: Allocation, answer: Allocation
+    ) -> Proposal:
+        fabric = self._store.fabrics.get(record.fabric)
+        cost = view.features.cost(answer.hosts(fabric.topology))
+        return Proposal(fabric, record.project_id, answer, cost, begun(view, placed, answer))
 
     def _slot_change(self, record: AllocationRecord, asked: SlotsRequest) -> SlotChange:
         """Raises: Conflict, InvalidInput."""
