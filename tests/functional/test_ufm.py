@@ -595,14 +595,14 @@ def parts(directory, text):
 def test_combinations_of_options_that_are_refused(site, tmp_path):
     settings(site, tmp_path)
     good = OPTIONS.format(url=site.url, fabric="main", path=tmp_path)
-    assert parts(tmp_path, good).subnet_manager.confirmed_by is ConfirmedBy.UFM
+    assert parts(tmp_path, good).subnet_managers.of_worker.confirmed_by is ConfirmedBy.UFM
     for text, named in (
         (good.replace("pkeys = 0x0100-0x01ff\n", ""), r"\[opensm\] pkeys"),
         (good.replace("fabric = main", ""), r"\[ufm\] fabric"),
         (good.replace("\n[ufm]", "\ndump_command = dump_lfts\n[ufm]"), "reached_by"),
     ):
         with pytest.raises(InvalidInput, match=named):
-            parts(tmp_path, text).subnet_manager  # noqa: B018
+            parts(tmp_path, text).subnet_managers.of_worker  # noqa: B018
 
 
 def test_an_allocation_is_synced_while_ufm_says_so(site, tmp_path):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The counts of sources (``tests.bench.house``) on a tree whose sizes are known."""
+"""Sizes of the sources stay within limits, and ``tests.bench.house`` counts them right."""
 
 from __future__ import annotations
 
@@ -78,3 +78,15 @@ def test_class_names_in_several_modules_are_counted(tree):
     tree("class _Search: ...\nclass One: ...\nclass One: ...\n")
     found = tree("class _Search: ...\n", "laas_service/domain/two.py")
     assert house.repeated_names(found) == {"_Search": 2}
+
+
+def test_sizes_of_the_product_are_within_the_limits():
+    """A larger module, class or function is two things, each with a name of its own."""
+    product = house.modules(house.HERE, *house.PRODUCT)
+    assert product, "no sources were found"
+    too_large = (
+        *house.long_modules(product),
+        *house.tall_classes(product),
+        *house.wide_functions(product),
+    )
+    assert too_large == ()
