@@ -41,3 +41,27 @@ def test_other_partitions_notice_nothing(cluster):
     job = cluster.submit("-N2", "-p", "plain", "-L", "other:1", seconds=0)
     assert cluster.jobs()[job]["licenses"] == "other:1"
     eventually(lambda: cluster.state(job) == "COMPLETED", cluster.told)
+
+
+def test_shapes_of_jobs(cluster):
+    """Ranges, tasks, features, excluded nodes, licences of their own, arrays, and srun."""
+    jobs = [
+        cluster.submit("-N", "2-4"),
+        cluster.submit("--ntasks=9"),
+        cluster.submit("-N3", "-C", "even"),
+        cluster.submit("-N3", "-x", "node[00-15]"),
+        cluster.submit("-N1", "-L", "other:2"),
+    ]
+    array = cluster.submit("-N2", "--array=1-5%2", seconds=0)
+    interactive = ("srun", "-t5", "-N3", "-p", "links", "sh", "-c", "echo $SLURM_JOB_NODELIST")
+    assert cluster.run(*interactive)
+    cluster.wait(jobs)
+    tasks = [id for id, job in cluster.jobs().items() if job["array_job_id"] == array]
+    assert len(tasks) == 5
+    cluster.wait(tasks)
+    cluster.wait_until_free()
+    assert not cluster.violations([*jobs, *tasks])
+    ran = {seen["job"]: seen["nodes"] for seen in cluster.witnessed()}
+    assert [len(ran[job]) for job in jobs] == [2, 3, 3, 3, 1]
+    assert all(int(node[4:]) % 2 == 0 for node in ran[jobs[2]])
+    assert all(int(node[4:]) > 15 for node in ran[jobs[3]])
