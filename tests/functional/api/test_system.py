@@ -230,3 +230,7 @@ def test_the_description_is_made_once_for_all_hosts(client, monkeypatch):
     other = client.get("/v1/openapi.json", headers={"Host": "127.0.0.1:99"}).json
     assert other.pop("servers") == [{"url": "http://127.0.0.1:99"}]
     assert other == {name: value for name, value in first.items() if name != "servers"}
+
+
+def test_the_version_document_names_the_release(client):
+    assert client.get("/").json["release"] == "1.0.0"

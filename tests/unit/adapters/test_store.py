@@ -116,6 +116,12 @@ def test_migrations_make_what_the_models_say(store):
         assert compare_metadata(context, models.Base.metadata) == []
 
 
+def test_the_table_of_all_allocations_has_what_all_have():
+    """What belongs to a kind of tenancy or to a state is in a table of ``models.PARTS``."""
+    assert len(models.Allocation.__table__.columns) <= 20
+    assert {part.__tablename__ for part in models.PARTS} <= {*models.Base.metadata.tables}
+
+
 def test_a_database_without_tables_is_not_ready(tmp_path):
     store = SqlStore(connect(f"sqlite:///{tmp_path}/new/laas.sqlite"))
     with pytest.raises(Unavailable, match="laas-manage db upgrade"):
