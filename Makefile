@@ -32,7 +32,7 @@ test: $(VENV)/tools packages
 	$(BIN)/tox run --fail-fast -e py3
 	PYTEST_ADDOPTS="-m road" $(BIN)/tox run --fail-fast -e functional,nova,keystone
 
-# Everything else that each change must pass, and units and demo on every other Python that is here.
+# Everything else that each change must pass; fast units and demo on every other Python that is here.
 test-all: $(VENV)/tools packages
 	$(BIN)/tox run --fail-fast -e research$(OTHER_PYTHONS)
 	PYTEST_ADDOPTS="-m 'not road'" $(BIN)/tox run --fail-fast -e functional,nova,keystone,ironic
