@@ -352,7 +352,7 @@ def test_from_the_request_to_the_switches_whatever_happens_to_opensm(site):
     red = site.ask("red", 3)
 
     site.until(
-        lambda: "agent a: dead: OpenSM does not run" in str(site.allocation(red)["error"]),
+        lambda: "agent a: dead: OpenSM does not run" in str(site.allocation(red).get("error")),
         "the reason is shown",
     )
     assert site.allocation(red)["state"] == "allocating"

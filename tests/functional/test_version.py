@@ -8,17 +8,14 @@ import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from keystoneauth1.session import Session
 from oslo_config import cfg
 
 from laas_service.adapters import ironic_nodes, neutron, service_rest
 from laas_service.adapters.nova import cloud
 from laas_service.adapters.ufm.rest import UfmRest, UfmSettings
-from laas_service.client import osc
 from laas_service.conf import register_opts
 from laas_service.version import VERSION, user_agent
 from laas_service.wiring import Parts
@@ -127,22 +124,10 @@ def test_requests_to_ufm_say_who_sends_them(listener, tmp_path):
     assert listener.asked == ["laas-worker/1.0.0"]
 
 
-def test_requests_of_both_command_lines_say_who_sends_them(listener):
+def test_requests_of_the_command_line_say_who_sends_them(listener):
     laas = [sys.executable, "-m", "laas_service.cmd.client", "--endpoint", listener.url]
     subprocess.run([*laas, "allocation", "list"], capture_output=True, timeout=300, check=False)
     assert set(listener.asked) == {"laas/1.0.0"}
-    listener.asked.clear()
-    connection = SimpleNamespace(config=SimpleNamespace(get_endpoint=lambda kind: listener.url))
-    openstack = SimpleNamespace(
-        _api_version={osc.API_NAME: "1.0"},
-        session=Session(),
-        interface=None,
-        region_name=None,
-        sdk_connection=connection,
-    )
-    with suppress(Exception):
-        osc.make_client(openstack)._adapter.get("/", authenticated=False)
-    assert listener.asked == ["laas-openstackclient/1.0.0"]
 
 
 def test_a_fresh_copy_without_tags_is_packaged_with_this_version(tmp_path):

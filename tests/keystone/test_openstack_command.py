@@ -9,17 +9,22 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from keystoneauth1.session import Session
 
 from laas_service.adapters.db import schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import.generator import inventory
+from laas_service.client import osc
 from tests.completion import completed
 from tests.functional.api.conftest import TOPOLOGY
+from tests.functional.test_version import listener as listener
 from tests.marks import needs_bash_completion
 from tests.servers.keystone import PASSWORD, REGION
 from tests.servers.process import Port, Process
@@ -302,3 +307,17 @@ def _plugin() -> list[str]:
     setup.read(Path(__file__).parents[2] / "setup.cfg")
     lines = setup["options.entry_points"]["openstack.isolated_network.v1"].split("\n")
     return [line.partition("=")[0].strip() for line in lines if line]
+
+
+def test_requests_of_the_openstack_command_say_who_sends_them(listener):
+    connection = SimpleNamespace(config=SimpleNamespace(get_endpoint=lambda kind: listener.url))
+    openstack = SimpleNamespace(
+        _api_version={osc.API_NAME: "1.0"},
+        session=Session(),
+        interface=None,
+        region_name=None,
+        sdk_connection=connection,
+    )
+    with suppress(Exception):
+        osc.make_client(openstack)._adapter.get("/", authenticated=False)
+    assert listener.asked == ["laas-openstackclient/1.0.0"]
