@@ -25,7 +25,18 @@ from oslo_config import cfg
 from laas_service.client.rest import Refused
 from slurm_plugin import conf as options
 from slurm_plugin import slurm
-from slurm_plugin.decide import Free, Gate, Instruction, Offer, Open, Release, Stop, Tell, decide
+from slurm_plugin.decide import (
+    Free,
+    Gate,
+    Instruction,
+    Offer,
+    Open,
+    Release,
+    Stop,
+    Tell,
+    Unhold,
+    decide,
+)
 from slurm_plugin.service import Service
 from slurm_plugin.slurm import SlurmFailed
 from slurm_plugin.world import Mark, Settings, World
@@ -112,6 +123,8 @@ def perform(instruction: Instruction, service: Service, now: int) -> None:
         case Gate(job, mark):
             LOG.info("job %d waits again: %s", job.id, mark.words)
             slurm.gated(job, mark)
+        case Unhold(job):
+            slurm.released(job)
         case Free(job):
             slurm.freed(job)
         case Tell(job, mark, task):

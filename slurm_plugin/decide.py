@@ -32,6 +32,11 @@ LATER = frozenset(
 """Reasons of Slurm for which a job would not start even with hosts of its own."""
 
 
+LAUNCH_FAILED = ("launch failed requeued held", "launch_failed_requeued_held")
+"""Reasons of a job that Slurm requeued and holds since a node refused to launch it: a controller
+that was killed may launch a job twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """Ask the service for hosts and links of a job, behind all that wait there."""
@@ -66,6 +71,13 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class Unhold:
+    """End the hold that Slurm puts on a job whose launch failed, as after a crash of slurmctld."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
 class Free:
     """Lift the gate of a job and let Slurm choose its hosts: the partition is switched off."""
 
@@ -89,7 +101,7 @@ class Stop:
     mark: Mark
 
 
-Instruction = Offer | Release | Open | Gate | Free | Tell | Stop
+Instruction = Offer | Release | Open | Gate | Unhold | Free | Tell | Stop
 
 
 def decide(world: World, settings: Settings) -> list[Instruction]:
@@ -109,6 +121,8 @@ def decide(world: World, settings: Settings) -> list[Instruction]:
         done += [Release(each, f"job {job.id} has another") for each in given if each is not own]
         if job.state != "PENDING":
             done += _running(job, own, world)
+        elif job.mark is not None and job.priority == 0 and job.reason in LAUNCH_FAILED:
+            done.append(Unhold(job))
         elif settings.closing:
             done += _closing(job, own)
         elif not job.gated:

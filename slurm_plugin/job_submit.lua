@@ -24,7 +24,7 @@ end
 -- The user that slurmctld runs as, which is that of the daemon.
 local function own_uid()
    local file = io.open("/proc/self/status")
-   local text = file and file:read("a") or ""
+   local text = file and file:read("*a") or ""
    if file then
       file:close()
    end
@@ -128,7 +128,7 @@ function slurm_job_modify(job, record, parts, uid)
          or given(job.reservation) or given(job.features)) then
       slurm.log_user("laas: licences, partition, nodes, reservation and features of a job that "
          .. "owns its links stay; submit it again")
-      return slurm.ERROR
+      return slurm.ESLURM_ACCESS_DENIED or slurm.ERROR -- not every release shows the words
    end
    return slurm.SUCCESS
 end

@@ -169,6 +169,11 @@ def freed(job: Job) -> None:
     update(job.address, "ReqNodeList=", _licenses(job.own_licenses), "AdminComment=")
 
 
+def released(job: Job) -> None:
+    """End the hold of a job. Raises: SlurmFailed."""
+    run("scontrol", "release", job.address)
+
+
 def commented(job: str, mark: Mark) -> None:
     update(job, _comment(mark))
 

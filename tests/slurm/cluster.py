@@ -10,12 +10,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import slurm_plugin
 from laas_service.client.rest import Rest
+from tests.scripts import executable
 from tests.servers.daemon import Daemon
 from tests.servers.leash import spawn
 from tests.servers.process import Port, Process
@@ -69,6 +71,7 @@ class Controller(Daemon):
     def __init__(self, hosts: Sequence[str]) -> None:
         super().__init__("slurmctld")
         self.hosts = hosts
+        self.directory.chmod(0o755)  # users read slurm.conf
         self._ports = [Port() for _ in range(len(hosts) + 1)]
         self.options = self.directory / "laas-slurm.conf"
 
@@ -87,15 +90,14 @@ class Controller(Daemon):
         )
         lua = f'LAAS_CONF = "{self.options}"\ndofile("{PLUGIN}/job_submit.lua")\n'
         (self.directory / "job_submit.lua").write_text(lua + "return slurm.SUCCESS\n")
-        prolog = self.directory / "prolog"
-        prolog.write_text(
+        executable(
+            self.directory / "prolog",
             f"#!/bin/sh\nexport SLURM_CONF={self.directory}/slurm.conf\n"
             f"export PATH='{os.environ['PATH']}'\n"
             f"cd {PLUGIN.parent}\n"
             f"exec {sys.executable} -m slurm_plugin.command prolog --config-file {self.options} "
-            f">>{self.directory}/prolog.log 2>&1\n"
+            f">>{self.directory}/prolog.log 2>&1\n",
         )
-        prolog.chmod(0o755)
         given = {
             "partition": "links",
             "cluster": "test",
@@ -281,6 +283,15 @@ class Cluster:
             return all(shown[job]["job_state"] == state for job in jobs)
 
         eventually(reached, self.told)
+
+    def wait_for_start(self, job: int) -> None:
+        """Return when a job has begun to run."""
+        eventually(lambda: any(seen["job"] == job for seen in self.witnessed()), self.told)
+
+    def wait_until_saved(self) -> None:
+        """Return when slurmctld has saved the present jobs; a crash loses those that it has not."""
+        now, saved = time.time(), self.controller.directory / "state" / "job_state"
+        eventually(lambda: saved.exists() and saved.stat().st_mtime > now, self.told)
 
     def wait_until_free(self) -> None:
         """Return when no allocation is left."""

@@ -12,6 +12,10 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="needs slurmctld, slurmd, and root")
 
 
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+"""Runs a command as a user without rights; auth/none believes the number."""
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     with Cluster(tmp_path_factory.mktemp("site"), retry=1, start_timeout=4) as cluster:
@@ -65,3 +69,77 @@ def test_shapes_of_jobs(cluster):
     assert [len(ran[job]) for job in jobs] == [2, 3, 3, 3, 1]
     assert all(int(node[4:]) % 2 == 0 for node in ran[jobs[2]])
     assert all(int(node[4:]) > 15 for node in ran[jobs[3]])
+
+
+def test_users_cannot_lift_the_gate(cluster):
+    cluster.run("scontrol", "update", "PartitionName=links", "State=DOWN")
+    job = int(
+        cluster.run(*NOBODY, "sbatch", "--parsable", "-D/tmp", "-N1", "-t5", "--wrap=sleep 0")
+    )
+    for change in ("Partition=plain", "ReqNodeList=node00", "Features=odd", "Licenses="):
+        with pytest.raises(RuntimeError, match=r"owns its links stay|denied"):
+            cluster.run(*NOBODY, "scontrol", "update", f"JobId={job}", change)
+    cluster.run(*NOBODY, "scontrol", "hold", str(job))
+    eventually(lambda: not cluster.allocations(), cluster.told)
+    cluster.run("scontrol", "update", "PartitionName=links", "State=UP")
+    cluster.run(*NOBODY, "scontrol", "release", str(job))
+    cluster.wait([job])
+    cluster.wait_until_free()
+
+
+def test_the_prolog_lets_no_job_start_elsewhere(cluster):
+    """root lifts the gate for hosts that are not the job's: it waits again, and runs on its own."""
+    cluster.kill_daemon()
+    job = cluster.submit("-N2")
+    cluster.run("scontrol", "update", f"JobId={job}", "Licenses=", "ReqNodeList=node07,node08")
+    prolog = cluster.controller.directory / "prolog.log"
+    eventually(
+        lambda: prolog.exists() and f"job {job} has no confirmed" in prolog.read_text(),
+        cluster.told,
+    )
+    cluster.start_daemon()
+    cluster.wait([job])
+    cluster.wait_until_free()
+    assert not cluster.violations([job])
+
+
+def test_a_drained_node_is_avoided(cluster):
+    cluster.run("scontrol", "update", "NodeName=node00", "State=DRAIN", "Reason=test")
+    job = cluster.submit("-N31")
+    cluster.wait([job])
+    cluster.run("scontrol", "update", "NodeName=node00", "State=RESUME")
+    cluster.wait_until_free()
+    assert not cluster.violations([job])
+    ran = next(seen for seen in cluster.witnessed() if seen["job"] == job)
+    assert "node00" not in ran["nodes"]
+
+
+def test_a_requeued_job_and_a_node_that_fails(cluster):
+    job = cluster.submit("-N4", "--requeue", seconds=4)
+    eventually(lambda: any(s["job"] == job for s in cluster.witnessed()), cluster.told)
+    cluster.run("scontrol", "requeue", str(job))
+    eventually(
+        lambda: sum(s["job"] == job and s["moment"] == "start" for s in cluster.witnessed()) == 2,
+        cluster.told,
+    )
+    lost = next(s for s in reversed(cluster.witnessed()) if s["job"] == job)["nodes"][-1]
+    cluster.stop_node(lost)
+    cluster.run("scontrol", "update", f"NodeName={lost}", "State=DOWN", "Reason=test")
+    cluster.wait([job])
+    cluster.start_node(lost)
+    cluster.run("scontrol", "update", f"NodeName={lost}", "State=RESUME")
+    cluster.wait_until_free()
+    last = [s for s in cluster.witnessed() if s["job"] == job][-1]
+    assert lost not in last["nodes"]
+    assert [hosts for _, state, hosts in last["owned"] if state == "active"] == [last["nodes"]]
+
+
+def test_status_and_off(cluster):
+    jobs = [cluster.submit("-N20", seconds=3) for _ in range(2)]
+    cluster.wait_for_start(jobs[0])
+    assert '"gated": 1' in cluster.laas_slurm("status", "--json")
+    cluster.kill_daemon()
+    cluster.laas_slurm("off")
+    assert not cluster.allocations()
+    shown = cluster.jobs()
+    assert not any("laas_gate" in shown[job]["licenses"] for job in jobs)

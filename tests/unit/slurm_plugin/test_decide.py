@@ -17,6 +17,7 @@ from slurm_plugin.decide import (
     Release,
     Stop,
     Tell,
+    Unhold,
     avoided,
     decide,
     has_features,
@@ -311,3 +312,9 @@ def test_random_histories_keep_jobs_on_their_hosts_and_leave_nothing(seed):
         if all(job.over for job in site.jobs.values()) and not site.allocations:
             return
     pytest.fail(f"{site.jobs}\n{site.allocations}")
+
+
+def test_a_job_whose_launch_failed_is_not_held_for_ever():
+    held = waiting(priority=0, reason="launch failed requeued held")
+    assert kinds(decide(world(held), SETTINGS)) == [Unhold]
+    assert Unhold not in kinds(decide(world(waiting(priority=0, reason="JobHeldUser")), SETTINGS))
