@@ -96,10 +96,10 @@ class Daemon:
                 said = ""
             except (SlurmFailed, Refused) as error:
                 if str(error) != said:
-                    LOG.error("no round: %s", error)
+                    LOG.error("%s; nothing is done until that ends, and no job starts", error)
                 said = str(error)
             except Exception:
-                LOG.exception("no round")
+                LOG.exception("a round failed; it is tried again")
             self.stop.wait(self._interval)
 
 
@@ -124,6 +124,7 @@ def perform(instruction: Instruction, service: Service, now: int) -> None:
             LOG.info("job %d waits again: %s", job.id, mark.words)
             slurm.gated(job, mark)
         case Unhold(job):
+            LOG.warning("job %d: %s; its hold is ended, see slurmctld's log", job.id, job.reason)
             slurm.released(job)
         case Free(job):
             slurm.freed(job)
@@ -141,7 +142,10 @@ def refusal(service: Service, settings: Settings, job: int, nodes: str) -> str:
     if any(settings.ready(each) and each.hosts == wanted for each in own):
         return ""
     shown = ", ".join(f"{each.id} ({each.state}, {each.confirmed_by})" for each in own) or "none"
-    return f"job {job} has no confirmed allocation of {nodes}; its allocations: {shown}"
+    return (
+        f"job {job} has no confirmed allocation of {nodes}; its allocations: {shown}; "
+        "laas-slurm offers it again: see laas-slurm status if it waits for long"
+    )
 
 
 def prolog(conf: Any) -> int:

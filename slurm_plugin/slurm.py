@@ -12,6 +12,7 @@ import functools
 import json
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from slurm_plugin.world import GATE, OVER, PASSING, Job, Mark, Node
@@ -182,11 +183,9 @@ def stopped(job: Job, mark: Mark) -> None:
     """End the run of a job; Slurm requeues a batch job if it may. Raises: SlurmFailed."""
     commented(job.address, mark)
     if job.batch:
-        try:
+        with suppress(SlurmFailed):  # a job may be submitted with --no-requeue
             run("scontrol", "requeue", job.address)
             return
-        except SlurmFailed:
-            pass  # --no-requeue
     run("scancel", job.address)
 
 

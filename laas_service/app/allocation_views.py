@@ -107,8 +107,7 @@ class AllocationViews:
 
 
 def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:
-    """What its traffic lacks now: failed hosts and links, a shape that it requires; None if
-    nothing."""
+    """The failed hosts and links of its traffic, and the shape it requires and lacks; else None."""
     if record.traffic is None:
         return None
     degraded = Degraded()

@@ -193,7 +193,7 @@ class ComponentUseCases:
 
 
 def what_is_said(store: Store, fabric_id: str) -> inventory.Said:
-    """What operators and observation say of the fabric."""
+    """The words of operators and of observation about a fabric."""
     words, observation = store.components.words(fabric_id), store.faults.observation(fabric_id)
     names = store.compute_hosts.memory(fabric_id).names
     return inventory.Said(words, observation, store.components.virtual_ports(fabric_id), names)

@@ -68,7 +68,7 @@ def with_parts(query: Select[Any], *parts: type[models.Part]) -> Select[Any]:
 
 
 def asked_before(row: Row[Any]) -> Initiator | None:
-    """Who made the last request before the events that are kept; None if unknown."""
+    """The author of the last request before the oldest kept event; None if unknown."""
     return Initiator(**row.asked_by) if row.asked_by else None
 
 

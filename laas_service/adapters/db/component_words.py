@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What operators and observation say of hosts, links and switches, and the states that follow.
+"""Words of operators and observation about hosts, links and switches, and the states they cause.
 
 A host or link has failed if anybody says so of it or of a switch that it is connected to. It is
 drained if it has not failed, and somebody says that no new owner may have it.

@@ -159,7 +159,7 @@ class Agent(Base):
 
 
 class Allocation(Base):
-    """What all allocations have; the tables of ``Part`` have what some of them have.
+    """The columns of every allocation; a ``Part`` has those of some.
 
     ``sequence`` is the order of creation, and of the queue. ``kind`` is one of
     ``allocation_rows.KINDS``. ``parent`` is the allocation it is inside. ``parked`` is the state
@@ -230,7 +230,7 @@ class SlotsPart(Part):
 
 
 class TermsPart(Part):
-    """What its request adds to a number of hosts.
+    """The terms of a request beyond its number of hosts.
 
     ``consent`` is NULL unless its owner consents to moves.
     """

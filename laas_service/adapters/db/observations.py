@@ -151,7 +151,7 @@ class StoredObservations:
 
 
 def as_holding(row: models.Lease | None) -> Holding:
-    """What a lease says of the worker that has it."""
+    """The holder of a lease: a worker, or none."""
     if row is None:
         return Holding()
     until = row.expires_at if row.owner else None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a request for an allocation depends on, read in one transaction."""
+"""Reads the snapshot of a request for an allocation, in one transaction."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ def _possible(
 
 
 def read_queue(session: Session, fabric_id: str) -> QueueState:
-    """Who waits for a fabric."""
+    """The queue of a fabric: its waiting requests, in order."""
     waiting = tuple(map(record_of, session.execute(_QUEUED, {"fabric": fabric_id})))
     if not waiting:
         return QueueState()

@@ -27,7 +27,7 @@ from laas_service.domain.topology import Link, Port, link_name, parse_link
 
 
 class Said(NamedTuple):
-    """What operators and observation say of a fabric."""
+    """The words of operators and of observation about a fabric."""
 
     words: Words
     observation: Observation
