@@ -27,9 +27,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import utc_now
 from laas_service.app.worker.housekeeper import BATCH
 from laas_service.conf.database import connection, engine_options
-from laas_service.conf.opensm import (
-    OpenSmOptions,
-)
+from laas_service.conf.opensm import OpenSmOptions
 from laas_service.domain.errors import InvalidInput
 from opensm_writer.fileset import published_generation
 from opensm_writer.serve import WITH_GUIDS

@@ -51,9 +51,7 @@ from laas_service.conf.api import ApiOptions
 from laas_service.conf.compute import ComputeOptions
 from laas_service.conf.faults import FaultOptions
 from laas_service.conf.limits import LimitOptions
-from laas_service.conf.opensm import (
-    OpenSmOptions,
-)
+from laas_service.conf.opensm import OpenSmOptions
 from laas_service.conf.queue import QueueOptions
 from laas_service.conf.sharing import SharingOptions
 from laas_service.conf.worker import WorkerOptions
