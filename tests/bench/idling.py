@@ -46,12 +46,12 @@ def measure(directory: Path, minutes: float) -> str:
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
     try:
-        _await(process, f"{url}/healthcheck", directory / "log")
+        answering(process, f"{url}/healthcheck", directory / "log")
         _fill(url)
         time.sleep(SETTLING)
-        began, spent = time.monotonic(), _seconds(process.pid)
+        began, spent = time.monotonic(), seconds_spent(process.pid)
         time.sleep(60 * minutes)
-        spent, passed = _seconds(process.pid) - spent, time.monotonic() - began
+        spent, passed = seconds_spent(process.pid) - spent, time.monotonic() - began
         resident, most = _mebibytes(process.pid)
     finally:
         process.terminate()
@@ -66,23 +66,25 @@ def _fill(url: str) -> None:
     """Request all allocations, and wait until the service has made them active."""
     rng, path = Random(1), f"{url}/v1/allocations"
     for number in range(ALLOCATIONS):
-        body = {"name": f"tenant {number}", "hosts": 1 + int(rng.expovariate(1 / MEAN))}
-        _call(path, json.dumps(body).encode())
+        call(path, {"name": f"tenant {number}", "hosts": 1 + int(rng.expovariate(1 / MEAN))})
     until = time.monotonic() + 10 * PATIENCE
     while time.monotonic() < until:
-        if not _call(f"{path}?state=allocating&limit=1")["allocations"]:
+        if not call(f"{path}?state=allocating&limit=1")["allocations"]:
             return
         time.sleep(1)
     raise SystemExit("not all allocations become active")
 
 
-def _call(url: str, body: bytes | None = None) -> Any:
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+def call(url: str, body: dict[str, Any] | None = None) -> Any:
+    """The document that answers GET, or POST with a body."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
-def _await(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def answering(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until the process serves a URL. Raises: SystemExit."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and process.poll() is None:
         try:
@@ -93,7 +95,7 @@ def _await(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     raise SystemExit(f"laas-api does not answer:\n{log.read_text()[-3000:]}")
 
 
-def _seconds(pid: int) -> float:
+def seconds_spent(pid: int) -> float:
     """Processor time of a process, user's and system's."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
