@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from laas_service.client.command import ListCommand, RestCommand, ShowCommand
+from laas_service.client.command import YES, ListCommand, RestCommand, ShowCommand
 from laas_service.client.formatting import printable
 from laas_service.client.options import (
     CONSENT,
@@ -32,6 +31,7 @@ from laas_service.client.options import (
     project,
 )
 from laas_service.client.rest import Refused, Rest
+from laas_service.client.usage import bandwidth, count, duration
 
 ALLOCATION = argument("allocation", metavar="ALLOCATION", help="name or id")
 
@@ -89,8 +89,8 @@ def _sharing(args: argparse.Namespace) -> dict[str, Any] | None:
 def _size(parser: argparse.ArgumentParser) -> None:
     """How many hosts, or slots of shared hosts."""
     group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--hosts", type=int, help="number of hosts")
-    group.add_argument("--slots", type=int, help="number of virtual machines on shared hosts")
+    group.add_argument("--hosts", type=count, help="number of hosts")
+    group.add_argument("--slots", type=count, help="number of virtual machines on shared hosts")
 
 
 class Create(ShowCommand):
@@ -102,8 +102,8 @@ class Create(ShowCommand):
         _size,
         *SLOTS[1:],
         argument("--risk", type=float, help="highest probability of too little that is accepted"),
-        argument("--share-slots", type=int, help="share its hosts: virtual machines on each"),
-        argument("--share-bandwidth", type=float, metavar="GBPS", help="of each of its links"),
+        argument("--share-slots", type=count, help="share its hosts: virtual machines on each"),
+        argument("--share-bandwidth", type=bandwidth, metavar="GBPS", help="of each of its links"),
         argument("--share-risk", type=float, help="highest probability of too little on a link"),
         argument("--share-open", action="store_true", help="let other projects have slots"),
         POLICY,
@@ -124,7 +124,7 @@ class Create(ShowCommand):
         PARENT,
         argument("--queue", action="store_true", help="wait in the queue if it does not fit now"),
         argument(
-            "--duration", type=float, metavar="SECONDS", help="expected lifetime of the allocation"
+            "--duration", type=duration, metavar="TIME", help="expected lifetime of the allocation"
         ),
         dry_run("show the placement"),
         argument("--key", help="idempotency key; default: a new one"),
@@ -232,12 +232,6 @@ class History(ListCommand):
         return list(rest.listed(f"{_path(rest, args)}/history", "history"))
 
 
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and len(text) < 10 and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
-    return int(text)
-
-
 class Ranks(RestCommand):
     """Print the order of hosts that the tables are made for, as a file for MPI or NCCL"""
 
@@ -249,7 +243,7 @@ class Ranks(RestCommand):
             default="hostfile",
             help="rank file or host file of Open MPI, or environment of NCCL (hostfile)",
         ),
-        argument("--slots", type=_positive, default=1, help="ranks on each host (1)"),
+        argument("--slots", type=count, default=1, help="ranks on each host (1)"),
     )
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> str:
@@ -260,8 +254,8 @@ class Ranks(RestCommand):
         names = [host["name"] for host in hosts]
         return _rank_file(args.format, names, args.slots, bool(allocation.get("rails_joined")))
 
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        self.app.stdout.write(printable(self.answered(parsed_args)))
+    def carry_out(self, args: argparse.Namespace) -> int:
+        self.app.stdout.write(printable(self.answered(args)))
         return 0
 
 
@@ -333,7 +327,7 @@ class Resize(ShowCommand):
             help="host that a smaller allocation may lose, instead of any without servers; may be "
             "repeated",
         ),
-        argument("--yes", action="store_true", help="do not ask before hosts are given back"),
+        YES,
         dry_run("show what the new size would give"),
     )
     waits = True
@@ -345,24 +339,20 @@ class Resize(ShowCommand):
             had, wanted = present["requested"], _resized(present["requested"], *args.hosts)
             if wanted < 1:
                 raise Refused(f"{present['name']} has {had} hosts, so {wanted} would be left")
-            if wanted < had and not (args.yes or args.dry_run or agreed == (had, wanted)):
-                self._confirm(f"{present['name']} from {had} to {wanted} hosts")
+            more = f"{abs(wanted - had)} host{'s' * (abs(wanted - had) != 1)}"
+            change = f"{had} -> {wanted}: {more} {'more' if wanted >= had else 'fewer'}"
+            if wanted < had and not (args.dry_run or agreed == (had, wanted)):
+                self.confirm(args, f"shrink {present['name']}: {change}")
                 agreed = had, wanted
             body = given(hosts=wanted, give_back=args.give_back, dry_run=args.dry_run or None)
             try:
-                return _changed(rest, args, "PATCH", path, body, {"If-Match": tag})
+                resized = _changed(rest, args, "PATCH", path, body, {"If-Match": tag})
+                self.say(change)
+                return resized
             except Refused as refusal:
                 if refusal.status != HTTPStatus.PRECONDITION_FAILED or not left:
                     raise
         raise AssertionError("the last attempt returns or raises")
-
-    def _confirm(self, what: str) -> None:
-        """Return if the person at the terminal agrees; without one the command line is wrong."""
-        if not sys.stdin.isatty():
-            self.usage_error(printable(f"this would shrink {what}: give --yes to do it"))
-        print(printable(f"Shrink {what}? [y/N] "), end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise Refused("nothing was changed")
 
 
 TRIES = 5
@@ -442,6 +432,7 @@ class Delete(RestCommand):
         argument(
             "--force", action="store_true", help="delete even if servers still run on the hosts"
         ),
+        YES,
     )
     waits = True
 
@@ -454,6 +445,9 @@ class Delete(RestCommand):
             Refused: some were not deleted; each of several has been logged.
         """
         several = len(args.allocations) > 1
+        if several or args.force:
+            servers = " although servers may run there" if args.force else ""
+            self.confirm(args, f"free all hosts of {', '.join(args.allocations)}{servers}")
         query = {"force": args.force or None, "wait": None if several else args.wait}
         gone: dict[str, Any] = {}
         failed = set()

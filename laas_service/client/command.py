@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -18,20 +19,18 @@ from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from laas_service.client.formatting import BULKY, COLUMNS, printable
-from laas_service.client.options import Argument, argument
-from laas_service.client.rest import Interrupted, Refused, Rest
+from laas_service.client.formatting import BULKY, COLUMNS, lines, printable
+from laas_service.client.options import DEFAULT_TIMEOUT, Argument, argument
+from laas_service.client.rest import Interrupted, Refused, Rest, WaitEnded
 from laas_service.client.tables import Table
-
-DEFAULT_TIMEOUT = 600.0
-"""Seconds that ``--wait`` of ``openstack`` waits unless ``--timeout`` says otherwise."""
+from laas_service.client.usage import advice, did_you_mean, duration
 
 WAIT = (
     argument("--wait", action="store_true", help="wait until the change is complete"),
     argument(
         "--timeout",
-        type=float,
-        metavar="SECONDS",
+        type=duration,
+        metavar="TIME",
         default=DEFAULT_TIMEOUT,
         help=(
             f"longest time that --wait waits, default={DEFAULT_TIMEOUT:g}; "
@@ -41,6 +40,9 @@ WAIT = (
 )
 """Options of commands that can wait, unless the application has a ``WAIT`` of its own."""
 
+YES = argument("--yes", action="store_true", help="do not ask before hosts or links are given back")
+"""The option of commands that ask before they shrink or free something."""
+
 
 class RestCommand(Command):
     """A command that calls the service and prints nothing but with ``--json``."""
@@ -49,6 +51,8 @@ class RestCommand(Command):
     arguments: Sequence[Argument] = ()
     waits = False
     """Whether the command can wait until a change is complete."""
+    formatter_name = ""
+    """What ``-f`` says."""
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         """What the service answers, as in REST.
@@ -64,6 +68,7 @@ class RestCommand(Command):
         self.parser = super().get_parser(prog_name)
         for add in (*self.arguments, *(getattr(self.app, "WAIT", WAIT) if self.waits else ())):
             add(self.parser)
+        self.parser.error = self.usage_error  # type: ignore[method-assign, assignment]
         return self.parser
 
     def get_epilog(self) -> str:
@@ -71,8 +76,37 @@ class RestCommand(Command):
         return ""
 
     def usage_error(self, text: str) -> NoReturn:
-        """Ends the command as a wrong command line does."""
-        self.parser.error(text)
+        """Ends the command as a wrong command line does, with status 2."""
+        said = advice(self.parser, text)
+        if getattr(self.app_args, "json", False):
+            self._print({"code": "usage", "detail": said.partition("\n")[0]})
+        self.parser.exit(2, said)
+
+    def confirm(self, args: argparse.Namespace, what: str) -> None:
+        """Return if ``--yes`` is given or the person at the terminal agrees.
+
+        Without a terminal the command line is wrong.
+
+        Raises:
+            Refused: the person does not agree.
+        """
+        if args.yes:
+            return
+        if not sys.stdin.isatty():
+            self.usage_error(f"this would {what}: give --yes to do it")
+        print(printable(f"This would {what}. Go on? [y/N] "), end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise Refused("nothing was changed")
+
+    def say(self, text: str) -> None:
+        """A sentence about what happens, for a person; ``--json`` does without."""
+        if not self.for_programs:
+            print(printable(text), file=sys.stderr)
+
+    def command_line(self, verb: str) -> str:
+        """The command about allocations with this verb, as this application has it."""
+        noun = "allocation" if self.app.NAME == "laas" else "isolated network"
+        return f"{self.app.NAME} {noun} {verb}"
 
     def answered(self, args: argparse.Namespace) -> Any:
         """The answer to the arguments as this command line has them."""
@@ -83,32 +117,75 @@ class RestCommand(Command):
             if getattr(args, "project", None) is not None:
                 args.project_id = rest.project(args.project)
             return self.answer(rest, args)
-        except Refused as refusal:
-            raise Refused(printable(str(refusal)), refusal.status) from refusal
         except Interrupted as interrupted:
             if sys.stderr.isatty():
                 print(file=sys.stderr)  # ends the line on which the terminal shows ^C
-            self.app.LOG.warning(printable(str(interrupted)))
+            text = str(interrupted)
+            subject = getattr(args, "allocation", None) or getattr(args, "name", None)
+            if self.waits and subject:
+                text += "".join(
+                    f"; {what} with '{self.command_line(verb)} {shlex.quote(subject)}'"
+                    for what, verb in (("see it", "show"), ("end it", "delete"))
+                )
+            self.app.LOG.warning(printable(text))
             raise
 
+    @property
+    def for_programs(self) -> bool:
+        """Whether the answer, also a refusal, is printed as REST has it."""
+        return getattr(self.app_args, "json", False) or self.formatter_name == "json"
+
     def run(self, parsed_args: argparse.Namespace) -> int:
-        if not getattr(self.app_args, "json", False):
-            return super().run(parsed_args)
-        json.dump(self.answered(parsed_args), self.app.stdout, indent=2)
-        self.app.stdout.write("\n")
+        self.formatter_name = getattr(parsed_args, "formatter", "")
+        try:
+            return self.carry_out(parsed_args)
+        except Refused as refusal:
+            if self.for_programs:
+                self._print(refusal.document)
+            elif isinstance(refusal, WaitEnded):
+                self.app.stdout.write(f"{refusal.document['id']}\n")
+            self.app.LOG.error(
+                printable(str(refusal)), exc_info=getattr(self.app_args, "debug", False)
+            )
+            return refusal.exit_status
+
+    def carry_out(self, args: argparse.Namespace) -> int:
+        """Print the answer; the exit status. Raises: Refused."""
+        if not self.for_programs or getattr(args, "columns", None):
+            return super().run(args)
+        self._print(self.answered(args))
         return 0
+
+    def _print(self, document: Any) -> None:
+        json.dump(document, self.app.stdout, indent=2)
+        self.app.stdout.write("\n")
 
     def take_action(self, args: argparse.Namespace) -> Any:
         self.answered(args)
 
 
 class DisplayCommand(RestCommand):
-    """A command whose tables fit the terminal."""
+    """A command whose tables fit the terminal.
+
+    Other formats have REST's names, and lists in them as names.
+    """
 
     def _load_formatter_plugins(self) -> Any:
         plugins = super()._load_formatter_plugins()  # type: ignore[misc]  # of the other base
         plugins["table"].obj = Table()
         return plugins
+
+    def named(self, args: argparse.Namespace, columns: Sequence[str]) -> list[str]:
+        """The columns as this format names them; ends the command if one asked for is unknown."""
+        for option in ("columns", "sort_columns"):
+            for asked in getattr(args, option, ()):
+                if _field(asked) not in columns:
+                    self.usage_error(
+                        f"argument --{option.removesuffix('s').replace('_', '-')}: there is no "
+                        f"{asked!r}{did_you_mean(_field(asked), columns)}; choose from "
+                        f"{', '.join(columns)}"
+                    )
+        return [_heading(column) if args.formatter == "table" else column for column in columns]
 
 
 class ShowCommand(DisplayCommand, ShowOne):
@@ -118,7 +195,10 @@ class ShowCommand(DisplayCommand, ShowOne):
         shown: Mapping[str, Any] = self.answered(args)
         if args.formatter == "table" and not args.columns and "links" in shown:
             shown = {name: value for name, value in shown.items() if name not in BULKY}
-        return list(shown), list(shown.values())
+        self.named(args, list(shown))
+        plain = args.formatter in ("csv", "value", "shell")
+        values = [lines(value) if plain else value for value in shown.values()]
+        return list(shown), values
 
 
 class ListCommand(DisplayCommand, Lister):
@@ -127,9 +207,20 @@ class ListCommand(DisplayCommand, Lister):
     listed: str
 
     def take_action(self, args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
-        columns = COLUMNS[self.listed]
-        rows = [[item.get(column) for column in columns] for item in self.answered(args)]
-        return [_heading(column) for column in columns], rows
+        items = self.answered(args)
+        columns = list(
+            dict.fromkeys([*COLUMNS[self.listed], *(items[0] if args.columns and items else ())])
+        )
+        plain = args.formatter in ("csv", "value")
+        rows = [[item.get(column) for column in columns] for item in items]
+        if plain:
+            rows = [[" ".join(lines(value).split("\n")) for value in row] for row in rows]
+        return self.named(args, columns), rows
+
+
+def _field(name: str) -> str:
+    """The name in REST of a column, as people write it."""
+    return name.strip().lower().replace(" ", "_")
 
 
 def _heading(column: str) -> str:

@@ -28,6 +28,7 @@ from laas_service.client.options import (
     given,
 )
 from laas_service.client.rest import Refused, Rest
+from laas_service.client.usage import count
 
 
 class List(ListCommand):
@@ -202,7 +203,7 @@ class HostsCommand(ShowCommand):
     """Base class of questions about a number of hosts: HOSTS [FABRIC], or [FABRIC] --hosts HOSTS"""
 
     arguments: Sequence[Argument] = (
-        argument("--hosts", type=int, help="number of hosts"),
+        argument("--hosts", type=count, help="number of hosts"),
         argument("first", metavar="HOSTS", nargs="?", help="the same as --hosts"),
         *FABRIC,
         POLICY,
@@ -253,7 +254,7 @@ class MakeRoom(HostsCommand):
     hosts_required = False
     arguments = (
         *HostsCommand.arguments,
-        argument("--moves", type=int, metavar="TENANTS", help="move at most so many; default: 1"),
+        argument("--moves", type=count, metavar="TENANTS", help="move at most so many; default: 1"),
         *MOVING,
         dry_run("show the plan, tell nobody"),
     )
@@ -284,7 +285,10 @@ class Consolidate(ShowCommand):
             help="empty hosts that this allocation shares (name or id); default: the only one",
         ),
         argument(
-            "--max-moves", type=int, metavar="N", help="move at most N virtual machines; default: 8"
+            "--max-moves",
+            type=count,
+            metavar="N",
+            help="move at most N virtual machines; default: 8",
         ),
         argument(
             "--max-moves-per-host",
@@ -314,7 +318,7 @@ class Sleep(ShowCommand):
     """Move tenants who consent so that more switches can sleep"""
 
     arguments = (
-        argument("--moves", type=int, metavar="TENANTS", help="move at most so many; default: 1"),
+        argument("--moves", type=count, metavar="TENANTS", help="move at most so many; default: 1"),
         *MOVING,
         dry_run("show the plan, tell nobody"),
         *FABRIC,
@@ -335,7 +339,7 @@ class Map(ShowCommand):
 
     arguments = (
         argument("--html", metavar="FILE", required=True, help="write the page into this file"),
-        argument("--hosts", type=int, help="show whether so many fit, and what is in the way"),
+        argument("--hosts", type=count, help="show whether so many fit, and what is in the way"),
         POLICY,
         *FABRIC,
     )

@@ -2,6 +2,7 @@
 
 """Formatting for terminals: the columns of lists, and values as short texts."""
 
+import json
 from typing import Any
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -72,6 +73,21 @@ SHORTEST_ID = 8
 def brief(value: Any) -> str:
     """A value of an answer as a short text for a table; ``--json`` prints the full value."""
     return printable(_brief(value))
+
+
+def lines(value: Any) -> str:
+    """A value for a program that reads lines: of a list each item on a line, names for objects."""
+    match value:
+        case None:
+            return ""
+        case list():
+            return "\n".join(lines(item) for item in value)
+        case {"name": str(name)} | {"id": str(name)}:
+            return printable(name)
+        case dict():
+            return json.dumps(value)
+        case _:
+            return printable(str(value))
 
 
 def printable(text: str) -> str:

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from laas_service.client.usage import amounts, count, duration
+
 CONSTRAINTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "traits": (
         "--trait",
@@ -99,6 +101,9 @@ def named_fabric(default: str = _DEFAULT_FABRIC) -> tuple[Argument, Argument]:
 FABRIC_OPTION = fabric()
 FABRIC = named_fabric()
 
+DEFAULT_TIMEOUT = 600.0
+"""Seconds that ``--wait`` waits unless the caller says otherwise."""
+
 POLICY = argument("--policy", help="allocation policy; default: the policy of the site")
 
 PARENT = argument(
@@ -111,15 +116,9 @@ CONSENT = (
         choices=("never", "restart", "live"),
         help="whether the allocation may move to make room; restart: its servers may stop",
     ),
-    argument("--notice", type=float, metavar="SECONDS", help="time from announcement to move"),
+    argument("--notice", type=duration, metavar="TIME", help="time from announcement to move"),
     argument("--move-cost", type=float, metavar="COST", help="what each moved host costs"),
 )
-
-
-def amounts(text: str) -> float | list[float]:
-    """A number, or numbers with commas between them."""
-    numbers = [float(number) for number in text.split(",")]
-    return numbers[0] if len(numbers) == 1 else numbers
 
 
 RISKS = argument(
@@ -129,7 +128,7 @@ RISKS = argument(
 )
 
 SLOTS = (
-    argument("--slots", type=int, help="number of virtual machines on shared hosts"),
+    argument("--slots", type=count, help="number of virtual machines on shared hosts"),
     argument(
         "--bandwidth",
         type=amounts,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -38,12 +39,41 @@ Row = Mapping[str, Any]
 class Refused(Exception):
     """The service refused a request or could not be reached; the text says why.
 
-    ``status`` is the one of the answer, None without one.
+    ``status`` is the one of the answer, None without one. ``document`` is the problem as REST
+    has it, or with ``code`` and ``detail`` alone.
     """
 
-    def __init__(self, text: str, status: int | None = None) -> None:
+    code = "error"
+
+    def __init__(
+        self, text: str, status: int | None = None, document: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(text)
         self.status = status
+        self.document = {"code": self.code, "detail": text, **(document or {})}
+
+    @property
+    def exit_status(self) -> int:
+        """That of a command which ends with this."""
+        return EXITS.get(self.status or 0, 1)
+
+
+EXITS = {409: 3, 404: 4, 401: 7, 403: 7}
+"""Exit statuses of commands, by the status of the answer."""
+
+
+class WaitEnded(Refused):
+    """The change that was waited for is not complete; ``document`` has the ``id``."""
+
+    code = "wait_ended"
+    exit_status = 5
+
+
+class Unreachable(Refused):
+    """Nothing answered that is this service."""
+
+    code = "unreachable"
+    exit_status = 6
 
 
 class Interrupted(KeyboardInterrupt):
@@ -99,15 +129,22 @@ class Rest:
                 logger=LOG,
             )
         except ClientException as error:
-            raise Refused(f"cannot reach the service: {_cause(error)}") from error
+            raise Unreachable(f"cannot reach the service: {_cause(error)}") from error
         except KeyboardInterrupt as error:
             if method == "GET":
                 raise
             raise Interrupted(
                 f"interrupted; the service may still carry out {method} {path}"
             ) from error
+        try:
+            document = answer.json()
+        except ValueError:
+            raise Unreachable(
+                f"{answer.url} answered {answer.status_code} {answer.reason}, but no JSON as this "
+                "service does; give its address as endpoint"
+            ) from None
         if answer.status_code >= 400:
-            raise Refused(_sentence(answer), answer.status_code)
+            raise _refused(answer, document)
         return answer
 
     def get(self, path: str, **query: Any) -> Any:
@@ -117,6 +154,8 @@ class Rest:
         """The items of a list, from all its pages."""
         while True:
             page = self.get(path, **query)
+            if key not in page or "next" not in page:
+                raise Unreachable(f"{path} there is not of this service; check the endpoint")
             yield from page[key]
             if page["next"] is None:
                 return
@@ -202,7 +241,8 @@ class Rest:
         """Poll an allocation until it no longer changes, and return it.
 
         Raises:
-            Refused: the allocation ended in error, or still changes after ``seconds``.
+            Refused: the allocation ended in error.
+            WaitEnded: it still changes after ``seconds``.
             Interrupted: Ctrl-C; the text says what the service goes on with.
         """
         deadline = time.monotonic() + seconds
@@ -210,8 +250,9 @@ class Rest:
             state = "changing" if allocation.get("changing") else allocation["state"]
             left = f"allocation {allocation['id']} is still {state}"
             if time.monotonic() >= deadline:
-                raise Refused(
-                    f"{left} after {seconds:g} s{_reason(allocation)}; the service continues"
+                raise WaitEnded(
+                    f"{left} after {seconds:g} s{_reason(allocation)}; the service continues",
+                    document={"id": allocation["id"], "state": allocation["state"]},
                 )
             try:
                 time.sleep(POLL_INTERVAL)
@@ -229,8 +270,21 @@ def _cause(error: BaseException) -> str:
     text = str(error)
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
+    address = re.sub(
+        r": (HTTP|\(|Sock|No conn).*", "", re.sub(".*?(?=https?://)", "", text), count=1
+    )
+    if "ProxyError" in text or "Unable to connect to proxy" in text:
+        host = urlsplit(address).hostname
+        return f"{address}: the proxy of https_proxy or http_proxy refuses; set no_proxy={host}"
+    if re.search("WRONG_VERSION|UNEXPECTED_EOF|RECORD_LAYER|CERTIFICATE_VERIFY", text):
+        if "CERTIFICATE_VERIFY" in text:
+            return (
+                f"{address}: its certificate is not trusted; set OS_CACERT to that of its authority"
+            )
+        return f"{address}: the server there speaks http; write http:// in the endpoint"
+    if isinstance(error, ConnectionRefusedError):
+        return f"{address}: {error.strerror}; start laas-api there, or give another endpoint"
     if isinstance(error, OSError) and error.strerror:
-        address = text.partition(": HTTP")[0].removeprefix("Unable to establish connection to ")
         return f"{address}: {error.strerror}"
     return text
 
@@ -245,13 +299,14 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _sentence(answer: Any) -> str:
-    """The text of a problem document; URL and status if the body is none."""
+def _refused(answer: Any, problem: Any) -> Refused:
+    """The refusal in a problem document; URL and status if the body is none."""
     try:
-        problem = answer.json()
         text = f"{problem['detail']} ({problem['code']})"
-    except (ValueError, KeyError, TypeError):
-        return f"{answer.url} answered {answer.status_code} {answer.reason}"
+    except (KeyError, TypeError):
+        return Unreachable(
+            f"{answer.url} answered {answer.status_code} {answer.reason}", answer.status_code
+        )
     if problem.get("largest_fit"):
         text += f"; the largest that would fit now is {problem['largest_fit']}"
     room = problem.get("room") or {"releases": (), "undrain": ()}
@@ -261,4 +316,4 @@ def _sentence(answer: Any) -> str:
         text += f"; it would fit if {brief(moving['moves'])} of its hosts were exchanged for others"
     if room["undrain"]:
         text += f"; room would be made by repairing drained hosts {brief(room['undrain'])}"
-    return text
+    return Refused(text, answer.status_code, problem)

@@ -2,8 +2,8 @@
 
 """``laas``: command line client of the REST interface.
 
-Exit status 0: done. 1: the service refused or could not be reached. 2: the command
-line was wrong. 130: interrupted.
+Exit status 0: done. 1: failed otherwise. 2: the command line was wrong. 3: refused. 4: not found.
+5: a wait has ended. 6: the service cannot be reached. 7: not allowed. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import cached_property
@@ -20,8 +21,9 @@ from typing import Any
 from cliff.app import App
 from cliff.commandmanager import CommandManager
 
-from laas_service.client.options import argument
-from laas_service.client.rest import SERVICE_TYPE, Rest
+from laas_service.client.options import DEFAULT_TIMEOUT, argument
+from laas_service.client.rest import SERVICE_TYPE, Rest, Unreachable
+from laas_service.client.usage import Parser, did_you_mean, duration
 from laas_service.version import PACKAGE, ShowVersion, user_agent
 
 ENDPOINT = "http://127.0.0.1:8780"
@@ -57,9 +59,12 @@ class LaasShell(App):
     WAIT = (
         argument(
             "--wait",
-            type=float,
-            metavar="SECONDS",
-            help="wait at most SECONDS until the change is complete",
+            type=duration,
+            nargs="?",
+            const=DEFAULT_TIMEOUT,
+            metavar="TIME",
+            help="wait at most so long until the change is complete, such as 90 or 10m (default: "
+            f"{DEFAULT_TIMEOUT:g} s)",
         ),
     )
 
@@ -70,7 +75,7 @@ class LaasShell(App):
     def build_option_parser(
         self, description: str | None, version: str | None, argparse_kwargs: Any = None
     ) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(
+        parser = Parser(
             prog=self.NAME,
             usage="%(prog)s [OPTION ...] COMMAND [ARGUMENT ...]",
             description=description,
@@ -132,7 +137,8 @@ class LaasShell(App):
             known = next(argv[:size] for size in range(len(argv), -1, -1) if below(argv[:size]))
             words = dict.fromkeys(name.split()[len(known)] for name in below(known))
             unknown = f"no command {' '.join(argv)!r}" if argv else "no command"
-            self.parser.error(f"{unknown}: choose from {', '.join(words)}")
+            near = did_you_mean(argv[len(known)], words) if len(argv) > len(known) else ""
+            self.parser.error(f"{unknown}{near}; choose from {', '.join(words)}")
         self.parser.print_help(self.stdout)
         width = max(map(len, names))
         self.stdout.write("\ncommands:\n")
@@ -146,8 +152,14 @@ def adapter(args: argparse.Namespace) -> Any:
     """An adapter for the service: with a token, with Keystone's OS_ variables, or with neither."""
     from keystoneauth1 import loading, token_endpoint  # takes longer than ``--help``
     from keystoneauth1.adapter import Adapter
+    from keystoneauth1.exceptions import ClientException
     from keystoneauth1.noauth import NoAuth
 
+    if args.endpoint and not re.match(r"https?://[^/]", args.endpoint):
+        fix = args.endpoint.rpartition("://")[2] or "127.0.0.1:8780"
+        raise Unreachable(f"endpoint {args.endpoint!r}: write http://{fix}, or https://")
+    if args.endpoint and (found := re.match(r"(.*?)/v\d+(\.\d+)?/*$", args.endpoint)):
+        raise Unreachable(f"endpoint {args.endpoint}: leave out the version: {found[1]}")
     session = loading.session.Session().load_from_options(
         cacert=os.environ.get("OS_CACERT"), user_agent=user_agent()
     )
@@ -157,7 +169,13 @@ def adapter(args: argparse.Namespace) -> Any:
     elif os.environ.get("OS_AUTH_URL") or os.environ.get("OS_AUTH_TYPE"):
         variables = argparse.ArgumentParser(add_help=False)
         loading.register_auth_argparse_arguments(variables, [], default="password")
-        auth = loading.load_auth_from_argparse_arguments(variables.parse_args([]))
+        chosen = variables.parse_args([])
+        if not getattr(chosen, "os_auth_type", None) or chosen.os_auth_type == "password":
+            _need("OS_AUTH_URL", "OS_PASSWORD", ("OS_USERNAME", "OS_USER_ID"))
+        try:
+            auth = loading.load_auth_from_argparse_arguments(chosen)
+        except ClientException as error:
+            raise Unreachable(f"cannot log in: {error}") from error
     else:
         auth = NoAuth(args.endpoint or ENDPOINT)
     return Adapter(
@@ -169,6 +187,14 @@ def adapter(args: argparse.Namespace) -> Any:
         region_name=os.environ.get("OS_REGION_NAME"),
         user_agent=user_agent(),
     )
+
+
+def _need(present: str, *needed: str | tuple[str, ...]) -> None:
+    """Return if the environment has all these variables, of a tuple one. Raises: Unreachable."""
+    several = [(name,) if isinstance(name, str) else name for name in needed]
+    missing = [" or ".join(names) for names in several if not any(map(os.environ.get, names))]
+    if missing:
+        raise Unreachable(f"{present} is set: set {' and '.join(missing)} too, or unset {present}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -61,6 +61,7 @@ from pydantic import (
 
 from laas_service.adapters.documents import constraints_from
 from laas_service.adapters.snapshot import fabric_from_snapshot, shape_document, snapshot
+from laas_service.client.usage import Parser
 from laas_service.domain.admission.admit import admit, explain, propose_in_scope
 from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.admission.make_room import make_room
@@ -110,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="laas-plan",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

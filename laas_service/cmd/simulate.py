@@ -19,6 +19,7 @@ from laas_service import page
 from laas_service.adapters.fabric_import.generator import inventory
 from laas_service.adapters.snapshot import snapshot
 from laas_service.client.options import Argument, argument
+from laas_service.client.usage import Parser
 from laas_service.cmd.simulation import (
     CHECKPOINT_DIR,
     Extension,
@@ -309,7 +310,7 @@ _REPORTED = (
 
 
 def _parser(extended: Iterable[Extension] = ()) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="laas-simulate", description=__doc__)
+    parser = Parser(prog="laas-simulate", description=__doc__)
     parser.add_argument("--version", action=ShowVersion)
     add = commands_of(parser)
     add("run", "simulate one scenario", _RUN, command=_run)

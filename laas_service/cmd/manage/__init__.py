@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from laas_service.client.usage import Parser
 from laas_service.cmd.manage.command_line import GROUPS
 from laas_service.domain.errors import LaasError
 from laas_service.domain.wording import printable
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="laas-manage", description=__doc__)
+    top = Parser(prog="laas-manage", description=__doc__)
     top.add_argument("--version", action=ShowVersion)
     top.add_argument(
         "--config-file", action="append", metavar="PATH", help="configuration file; may be repeated"

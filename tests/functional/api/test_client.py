@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import threading
@@ -67,12 +68,12 @@ def test_a_link_is_shown_by_any_of_its_names(laas):
     link = answered(laas, "fabric", "links", "--owner", "blue")[0]
     assert link["owner"] == made["id"]
     unknown = "laas: there is no allocation 'nobody' (not_found)\n"
-    assert laas("fabric", "links", "--owner", "nobody") == (1, "", unknown)
+    assert laas("fabric", "links", "--owner", "nobody") == (4, "", unknown)
     ends = [f"{link[end]['guid']}/{link[end]['port']}" for end in ("lower", "upper")]
     for named in (link["id"], *ends):
         assert answered(laas, "link", "show", named, "--fabric", "main") == link
     refusal = "laas: there is no link 'leaf-9-9-9' (not_found)\n"
-    assert laas("link", "show", "leaf-9-9-9") == (1, "", refusal)
+    assert laas("link", "show", "leaf-9-9-9") == (4, "", refusal)
     shown = laas("link", "show", ends[0])[1]
     assert made["id"] in shown
     assert ends[1] in shown
@@ -91,7 +92,7 @@ def test_with_several_fabrics_the_hint_of_a_refusal_works(laas, deployment):
 def test_a_fabric_is_deleted_by_its_id_only(laas, capsys):
     made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
     status, _, err = laas("fabric", "delete", "main")
-    assert (status, made["id"] in err) == (1, True)
+    assert (status, made["id"] in err) == (3, True)
     answered(laas, "allocation", "delete", "blue", "--wait", "10")
     with pytest.raises(SystemExit):
         laas("fabric", "delete")
@@ -114,7 +115,7 @@ def test_a_life_from_the_terminal(laas):
     shown = answered(laas, "allocation", "resize", "navy", "7", "--dry-run")
     assert (shown["requested"], len(shown["joining"]), shown["leaving"]) == (7, 1, [])
     status, _, err = laas("allocation", "resize", "navy", "33")
-    assert (status, "too_few_hosts" in err) == (1, True)
+    assert (status, "too_few_hosts" in err) == (3, True)
     begun = answered(laas, "allocation", "resize", "navy", "5", "--yes", "--give-back", "node03")
     assert (begun["changing"], begun["leaving"]) == ("prepare", ["node03"])
     assert answered(laas, "allocation", "resize", "navy", "6")["changing"] == "withdraw"
@@ -152,7 +153,7 @@ def test_without_a_terminal_nothing_shrinks_unless_yes_is_given(laas, capsys, mo
     with pytest.raises(SystemExit) as ended:
         laas("allocation", "resize", "big", size)
     assert ended.value.code == 2
-    told = f"this would shrink big from 20 to {to} hosts: give --yes to do it"
+    told = f"this would shrink big: 20 -> {to}: {20 - to} host{'s' * (to < 19)} fewer: give --yes"
     assert told in capsys.readouterr().err
     assert requested(laas, "big") == 20
 
@@ -169,7 +170,7 @@ def test_a_person_at_the_terminal_is_asked_before_hosts_are_given_back(server, l
         _, err = process.communicate(timeout=60)
     os.close(controller)
     os.close(terminal)
-    assert "Shrink big from 20 to 16 hosts? [y/N] " in err
+    assert "This would shrink big: 20 -> 16: 4 hosts fewer. Go on? [y/N] " in err
     assert process.returncode == (0 if left == 16 else 1)
     assert ("nothing was changed" in err) == (left == 20)
     assert requested(laas, "big") == left
@@ -199,7 +200,7 @@ def test_of_two_who_add_hosts_at_once_neither_is_forgotten(laas, deployment, ser
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Rest, "versioned", versioned)
         status, _, err = laas("allocation", "resize", "big", "+4")
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, "12 -> 16: 4 hosts more\n")
     assert deployment.client().get(path).json["requested"] == 16
 
 
@@ -229,7 +230,7 @@ def test_inside_a_container_from_the_terminal(laas):
     assert answered(laas, "fabric", "fit", "12", "--parent", "outer")["fits"] is True
     assert answered(laas, "fabric", "fit", "13", "--parent", "outer")["largest_fit"] == 12
     status, _, err = laas("allocation", "delete", "outer")
-    assert status == 1
+    assert status == 3
     assert "release them first" in err
     assert outer["id"] in laas("allocation", "list")[1]
 
@@ -251,7 +252,7 @@ def test_waiting_in_the_queue_from_the_terminal(laas):
     made = answered(laas, *words, "--duration", "90.5")
     assert (made["state"], made["position"], made["duration"]) == ("queued", 1, 90.5)
     status, _, err = laas(*words, "--wait", "0")
-    assert status == 1
+    assert status == 5
     assert "still queued" in err
     assert "hosts free" in err
     listed = answered(laas, "allocation", "list", "--state", "queued")
@@ -272,7 +273,7 @@ def test_constraints_from_the_terminal(laas):
     assert [host["name"] for host in made["hosts"]] == ["node16"]
     assert made["constraints"]["traits"] == ["gpu", "ib"]
     status, _, err = laas(*create, "1", "--trait", "gpu")
-    assert status == 1
+    assert status == 3
     assert "would fit without constraint traits (gpu)" in err
     made = answered(laas, *create, "5", "--spread", "2")
     assert {host["index"] // 16 for host in made["hosts"]} == {0, 1}
@@ -357,7 +358,7 @@ def test_a_repair_from_the_terminal(laas, deployment):
     answered(laas, "allocation", "create", "--name", "wide", "--hosts", "6", "--wait", "10")
     answered(laas, "link", "fail", "leaf-0-0-0")
     status, _, err = laas("allocation", "repair", "wide")
-    assert status == 1
+    assert status == 3
     assert "leaf 0/0 has 3 of 4 uplinks: up to 2 flows may meet" in err
     assert "(not_repairable)" in err
     assert "link leaf-0-0-0 has failed" in laas("allocation", "show", "wide")[1]
@@ -368,7 +369,7 @@ def test_a_repair_from_the_terminal(laas, deployment):
 
 def test_a_refusal_is_one_sentence_with_what_would_fit(laas):
     status, out, err = laas("allocation", "create", "--name", "big", "--hosts", "40")
-    assert (status, out) == (1, "")
+    assert (status, out) == (3, "")
     assert err.startswith("laas: ")
     assert err.count("\n") == 1
     assert "too_few_hosts" in err
@@ -396,15 +397,17 @@ def test_names_that_several_have_are_not_guessed(laas):
 
 def test_waiting_in_vain_is_a_failure(laas, deployment):
     deployment.while_waiting = lambda: time.sleep(0.02)
-    status, _, err = laas("allocation", "create", "--name", "x", "--hosts", "1", "--wait", "0.1")
-    assert status == 1
+    words = ("allocation", "create", "--name", "x", "--hosts", "1", "--wait", "0.1")
+    status, out, err = laas(*words)
+    (made,) = answered(laas, "allocation", "list")
+    assert (status, out) == (5, f"{made['id']}\n")
     assert "still allocating" in err
 
 
 def test_nobody_there(monkeypatch, capsys):
     for name in ("OS_AUTH_URL", "OS_AUTH_TYPE", "OS_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    assert main(["--endpoint", "http://127.0.0.1:9", "fabric", "list"]) == 1
+    assert main(["--endpoint", "http://127.0.0.1:9", "fabric", "list"]) == 6
     err = capsys.readouterr().err
     assert "cannot reach the service" in err
     assert err.count("\n") == 1
@@ -425,7 +428,9 @@ def test_a_wrong_command_line_is_status_2(words, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(words)
     assert stopped.value.code == 2
-    assert "usage: laas" in capsys.readouterr().err
+    said, advice = capsys.readouterr().err.splitlines()
+    assert said.startswith("laas")
+    assert re.fullmatch(r"See 'laas[a-z ]* --help'\.", advice)
 
 
 def test_options_may_stand_before_or_after(server, capsys):
