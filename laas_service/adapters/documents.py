@@ -9,22 +9,27 @@ with its field.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any
 
-from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    ValidationError,
+from pydantic import AwareDatetime, StrictBool, StrictFloat, StrictStr
+
+from laas_service.adapters.forms import (
+    VERSION,
+    Cost,
+    Document,
+    Form,
+    Guid,
+    Lid,
+    LinkName,
+    Mask,
+    Natural,
+    Rails,
+    Strict,
+    Trait,
+    Triple,
+    hex_guid,
+    validated,
 )
-
 from laas_service.app.lifecycle import AllocationFaults
 from laas_service.app.records import QueueRoom, RoomMove, RoomState
 from laas_service.domain.allocation import (
@@ -39,7 +44,7 @@ from laas_service.domain.allocation import (
 )
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.features import DEAREST, PLAIN_HOSTS, TRAIT, Features, HostFeatures
+from laas_service.domain.features import PLAIN_HOSTS, Features, HostFeatures
 from laas_service.domain.inventory import (
     Cable,
     Endpoint,
@@ -54,76 +59,6 @@ from laas_service.domain.tenancy import Container, Owned, SharedHosts, Slots
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name, parse_link
 from laas_service.domain.wording import printable
 from laas_service.messages import Initiator
-
-VERSION = 1
-
-
-def _from_hex(value: object) -> int:
-    if isinstance(value, str) and value.startswith("0x"):
-        try:
-            return int(value, 16)
-        except ValueError:
-            pass
-    raise ValueError("give a hexadecimal number such as 0x1f")
-
-
-def _link(value: object) -> Link:
-    try:
-        return parse_link(value if isinstance(value, str) else "")
-    except InvalidInput as error:
-        raise ValueError(error.fix) from error
-
-
-Natural = Annotated[StrictInt, Field(ge=0)]
-Rails = Annotated[StrictInt, Field(ge=1)]
-Guid = Annotated[int, BeforeValidator(_from_hex), Field(ge=0, lt=1 << 64)]
-Mask = Annotated[int, BeforeValidator(_from_hex), Field(ge=0)]
-LinkName = Annotated[Any, BeforeValidator(_link)]
-Lid = Annotated[StrictInt, Field(ge=1, le=0xBFFF)]
-Triple = tuple[Natural, Natural, Natural]
-Trait = Annotated[StrictStr, Field(pattern=TRAIT)]
-Cost = Annotated[StrictInt, Field(ge=0, le=DEAREST)]
-
-
-class Strict(BaseModel):
-    """A document without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Document(Strict):
-    """A strict document with a version."""
-
-    version: Literal[1]
-
-
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def validated(model: type[Model], kind: str, document: object) -> Model:
-    """The document as a model; ``kind`` is what errors call it.
-
-    Raises:
-        InvalidInput: it is none; names the field.
-    """
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = "".join(f"[{x}]" if isinstance(x, int) else f".{x}" for x in first["loc"])
-        value = first["input"] if first["type"] != "missing" else None
-        raise InvalidInput(kind + place, _short(value), _fix(first["msg"])) from error
-
-
-def _fix(message: str) -> str:
-    text = message.removeprefix("Value error, ")
-    return text[0].lower() + text[1:]
-
-
-def _short(value: object) -> object:
-    text = repr(value)
-    return value if len(text) <= 80 else text[:77] + "..."
-
 
 # -- topologies and inventories -------------------------------------------------
 
@@ -195,7 +130,7 @@ def inventory_document(inventory: Inventory) -> dict[str, Any]:
     return {
         "version": VERSION,
         "host_names": list(inventory.host_names),
-        "switches": [[_hex(s.guid), s.name, s.level, s.ports] for s in inventory.switches],
+        "switches": [[hex_guid(s.guid), s.name, s.level, s.ports] for s in inventory.switches],
         "cables": [
             [
                 *_end(cable.lower),
@@ -205,12 +140,12 @@ def inventory_document(inventory: Inventory) -> dict[str, Any]:
             for cable in inventory.cables
         ],
         "endpoints": [
-            [_hex(e.guid), e.name, *_end(e.at), e.host, e.rail] for e in inventory.endpoints
+            [hex_guid(e.guid), e.name, *_end(e.at), e.host, e.rail] for e in inventory.endpoints
         ],
-        "leaf_guids": [_hex(guid) for guid in inventory.leaf_guids],
-        "l2_guids": [_hex(guid) for guid in inventory.l2_guids],
-        "spine_guids": [_hex(guid) for guid in inventory.spine_guids],
-        "lids": [[_hex(guid), lid] for guid, lid in sorted(inventory.lids.items())],
+        "leaf_guids": [hex_guid(guid) for guid in inventory.leaf_guids],
+        "l2_guids": [hex_guid(guid) for guid in inventory.l2_guids],
+        "spine_guids": [hex_guid(guid) for guid in inventory.spine_guids],
+        "lids": [[hex_guid(guid), lid] for guid, lid in sorted(inventory.lids.items())],
     }
 
 
@@ -245,7 +180,7 @@ class _VirtualPorts(Strict):
 
 def virtual_ports_document(ports: Mapping[int, Iterable[int]]) -> list[Any]:
     """Virtual ports by port as a document; ``virtual_ports_from`` is the inverse."""
-    return [[_hex(port), [_hex(guid) for guid in guids]] for port, guids in ports.items()]
+    return [[hex_guid(port), [hex_guid(guid) for guid in guids]] for port, guids in ports.items()]
 
 
 def virtual_ports_from(document: object) -> dict[int, tuple[int, ...]]:
@@ -258,17 +193,13 @@ def virtual_ports_from(document: object) -> dict[int, tuple[int, ...]]:
     for port, guids in read.virtual_guids:
         for guid in guids:
             if (why := not_a_guid(guid)) is not None:
-                fix = f"{why}; leave it out of the ports behind {_hex(port)}"
-                raise InvalidInput("virtual_guids", _hex(guid), fix)
+                fix = f"{why}; leave it out of the ports behind {hex_guid(port)}"
+                raise InvalidInput("virtual_guids", hex_guid(guid), fix)
     return {port: tuple(guids) for port, guids in read.virtual_guids}
 
 
-def _hex(guid: int) -> str:
-    return f"{guid:#018x}"
-
-
 def _end(end: PortRef) -> tuple[str, int]:
-    return _hex(end.guid), end.port
+    return hex_guid(end.guid), end.port
 
 
 # -- allocations and constraints ------------------------------------------------
@@ -619,14 +550,7 @@ def faults_from(document: Any) -> AllocationFaults:
     )
 
 
-def initiator_document(by: Initiator | None) -> dict[str, str] | None:
-    """The JSON document of an initiator, None for None."""
-    return None if by is None else asdict(by)
-
-
-def initiator_from(document: Any) -> Initiator | None:
-    """The initiator in a document of ``initiator_document``."""
-    return None if document is None else Initiator(**document)
+INITIATOR = Form(Initiator, "initiator")
 
 
 def plane_document(plane: SharedPlane) -> dict[str, Any] | None:

@@ -19,17 +19,14 @@ from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
 from laas_service.adapters.documents import (
     HostDocument,
-    Natural,
     PlaneDocument,
-    Rails,
-    Triple,
     features_from,
     host_document,
     in_order,
     plane_document,
     ports_from,
-    validated,
 )
+from laas_service.adapters.forms import Natural, Rails, Triple, validated
 from laas_service.domain.allocation import WHOLE, Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features

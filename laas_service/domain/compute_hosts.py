@@ -14,7 +14,7 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import NamedTuple
 
 from laas_service.domain.wording import listed
 
@@ -90,8 +90,7 @@ class Cause(enum.Enum):
     """A server runs there that may not; the reason names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(NamedTuple):
     """A problem of a host, since when (seconds since the epoch), and whether it is withheld."""
 
     problem: str
@@ -99,8 +98,7 @@ class Trouble:
     withheld: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantine:
+class Quarantine(NamedTuple):
     """Why a host is in quarantine, since when, and since when its compute service is up again."""
 
     why: str
@@ -263,34 +261,3 @@ def released(memory: HostMemory, name: str) -> HostMemory:
     """The memory once somebody has said that a host in quarantine is empty."""
     kept = {host: entry for host, entry in memory.quarantine.items() if host != name}
     return replace(memory, quarantine=kept)
-
-
-def memory_document(memory: HostMemory) -> dict[str, Any]:
-    """As JSON has it."""
-    return {
-        "troubles": {n: [t.problem, t.since, t.withheld] for n, t in memory.troubles.items()},
-        "quarantine": {n: [q.why, q.since, q.returned] for n, q in memory.quarantine.items()},
-        "servers": {n: sorted(ids) for n, ids in sorted(memory.servers.items())},
-        "not_up": sorted(memory.not_up),
-        "alarm": memory.alarm,
-        "strange": None if memory.strange is None else sorted(memory.strange),
-        "names": dict(sorted(memory.names.items())),
-    }
-
-
-def memory_from(document: Mapping[str, Any]) -> HostMemory:
-    """The inverse of ``memory_document``.
-
-    A document of an older release tells of no strange hosts: those that it calls unknown count.
-    """
-    unknown = [n for n, entry in document["troubles"].items() if entry[0] in (UNKNOWN, MISSING)]
-    strange = document.get("strange", unknown)
-    return HostMemory(
-        {n: Trouble(*entry) for n, entry in document["troubles"].items()},
-        {n: Quarantine(*entry) for n, entry in document["quarantine"].items()},
-        {n: frozenset(ids) for n, ids in document["servers"].items()},
-        frozenset(document["not_up"]),
-        document["alarm"],
-        None if strange is None else frozenset(strange),
-        document.get("names", {}),
-    )

@@ -3,6 +3,7 @@
 """Reports of agents beside OpenSM, and which agent of a fabric is active (one at most)."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from oslo_db.exception import DBDuplicateEntry
@@ -14,8 +15,6 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.clock import database_clock
 from laas_service.adapters.db.engine import translated, write_transaction
 from laas_service.adapters.db.observations import (
-    running_document,
-    running_from,
     uncompared,
     uncompared_document,
 )
@@ -24,8 +23,7 @@ from laas_service.app.agent_registry import successor
 from laas_service.app.ports.agents import Agent, Turn
 from laas_service.app.retries import retrying
 from laas_service.domain.errors import ConcurrentUpdate, LimitExceeded
-from laas_service.domain.faults.reading import reading_document, reading_from
-from laas_service.messages import AgentReport, Condition, seconds_by_span
+from laas_service.messages import NOTHING_KNOWN, AgentReport, Condition, seconds_by_span
 
 _TABLE = models.Agent
 
@@ -68,9 +66,9 @@ class SqlAgents:
             row.generation, row.published = seen.generation, seen.published
             row.stamp, row.published_stamp = seen.stamp or None, seen.published_stamp or None
             row.uncompared = uncompared_document(seen)
-            row.running = running_document(seen.running)
+            row.running = seen.running
             row.spent = seconds_document(seen.spent)
-            row.reading = reading_document(seen.reading) if seen.reading is not None else None
+            row.reading = seen.reading
             row.seen_at = now
             active = successor([_agent(row, now) for row in rows.values()], name, seconds)
             for row in rows.values():
@@ -101,10 +99,10 @@ def _agent(row: models.Agent, now: datetime) -> Agent:
         row.generation,
         row.published,
         *uncompared(row.uncompared),
-        reading_from(row.reading) if row.reading is not None else None,
+        row.reading,
         stamp=row.stamp or "",
         published_stamp=row.published_stamp or "",
-        running=running_from(row.running),
+        running=row.running or NOTHING_KNOWN,
         spent=seconds_by_span(row.spent),
     )
     age = abs((now - row.seen_at).total_seconds())  # negative if the clock was set back since
@@ -135,7 +133,7 @@ def _confirmed(rows: Iterable[models.Agent]) -> tuple[object, ...] | None:
     """The part of the active agent's report that wakes a worker if it changes; None without one."""
     for row in rows:
         if row.active:
-            reading = row.reading and {**row.reading, "at": None}
+            reading = row.reading and replace(row.reading, at=0.0)
             tables = row.generation, row.stamp, row.uncompared
             return row.name, row.condition, tables, row.running, reading
     return None

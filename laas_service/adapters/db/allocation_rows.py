@@ -26,7 +26,7 @@ from laas_service.adapters.documents import (
 from laas_service.app.lifecycle import Phase, State
 from laas_service.app.records import AllocationRecord, Event
 from laas_service.domain.tenancy import Container, Kind, Owned, SharedHosts, Slots
-from laas_service.messages import ConfirmedBy, Initiator
+from laas_service.messages import ConfirmedBy
 
 KINDS: Mapping[type[Kind], str] = {
     Owned: "owned",
@@ -65,11 +65,6 @@ def with_parts(query: Select[Any], *parts: type[models.Part]) -> Select[Any]:
     for part in parts:
         query = query.outerjoin(part, part.allocation == models.Allocation.id)
     return query
-
-
-def asked_before(row: Row[Any]) -> Initiator | None:
-    """The author of the last request before the oldest kept event; None if unknown."""
-    return Initiator(**row.asked_by) if row.asked_by else None
 
 
 def record_of(row: Row[Any], history: tuple[Event, ...] = ()) -> AllocationRecord:

@@ -20,11 +20,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, select
+from sqlalchemy import ColumnElement, Connection, Engine, Table, select
 
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.engine import consistent_read
-from laas_service.adapters.db.types import Moment
+from laas_service.adapters.db.types import Moment, Stored
 from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 
 KIND, FORMAT = "laas-backup", 1
@@ -128,10 +128,12 @@ def _rows(connection: Connection) -> Iterator[list[Any]]:
             query = query.join(owner, owner.c.id == table.c.allocation).order_by(owner.c.sequence)
         query = query.order_by(*table.primary_key)
         for row in connection.execute(query, execution_options={"yield_per": 1000}):
-            yield [table.name, *(_plain(value) for value in row)]
+            yield [table.name, *map(_plain, table.columns, row)]
 
 
-def _plain(value: Any) -> Any:
+def _plain(column: ColumnElement[Any], value: Any) -> Any:
+    if isinstance(column.type, Stored) and value is not None:
+        return column.type.form.write(value)
     return value.isoformat() if isinstance(value, datetime) else value
 
 
@@ -179,7 +181,10 @@ def rows(path: Path, header: Header) -> Iterator[tuple[Table, dict[str, Any]]]:
 
 
 def _restored(table: Table, column: str, value: Any) -> Any:
-    return _moment(value) if isinstance(table.c[column].type, Moment) and value else value
+    kind = table.c[column].type
+    if isinstance(kind, Stored) and value is not None:
+        return kind.form.read(value)
+    return _moment(value) if isinstance(kind, Moment) and value else value
 
 
 def _moment(text: str) -> datetime:

@@ -17,7 +17,6 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.transactions import FEW
-from laas_service.adapters.documents import initiator_document, initiator_from
 from laas_service.app.records import (
     FabricRecord,
     HostState,
@@ -101,7 +100,7 @@ def switch_words(session: Session, fabric: FabricRecord) -> dict[int, SwitchWord
             switch.level,
             row.state,
             row.since,
-            initiator_from(row.said_by),
+            row.said_by,
             row.repaired_at,
         )
         for row in rows
@@ -138,7 +137,7 @@ def say(
     if row.operator != state:
         row.operator = state
         row.operator_since = at if state else None
-        row.operator_by = initiator_document(by) if state else None
+        row.operator_by = by if state else None
 
 
 def settle(
@@ -265,8 +264,8 @@ def _own_words(
 ) -> Iterator[Word]:
     """What is said of a host or link itself."""
     if row.operator is not None:
-        by = initiator_from(row.operator_by)
-        yield Word(Source.OPERATOR, row.operator, row.operator_since, operators_evidence, by)
+        since, by = row.operator_since, row.operator_by
+        yield Word(Source.OPERATOR, row.operator, since, operators_evidence, by)
     if row.observed is not None:
         yield Word(Source.OBSERVED, row.observed, row.observed_since, row.evidence)
     if isinstance(row, models.HostState) and row.nova is not None:

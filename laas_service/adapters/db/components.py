@@ -23,7 +23,7 @@ from laas_service.adapters.db.transactions import (
     locked_generation,
 )
 from laas_service.adapters.db.virtual_ports import VirtualPorts
-from laas_service.adapters.documents import initiator_document, plane_document
+from laas_service.adapters.documents import plane_document
 from laas_service.app import notifications
 from laas_service.app.notifications import PartChange
 from laas_service.app.records import (
@@ -36,7 +36,7 @@ from laas_service.app.records import (
 )
 from laas_service.app.views import leaf as leaf_view
 from laas_service.domain.errors import NotFound
-from laas_service.domain.faults.memory import memory_document, memory_from, release
+from laas_service.domain.faults.memory import release
 from laas_service.domain.features import PLAIN, HostChange, HostFeatures
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
@@ -113,7 +113,7 @@ class StoredComponents(VirtualPorts):
             elif state is SwitchState.UP and row.repaired_at is not None:
                 return fabric.generation
             now = self.transactions.now()
-            row.said_by = initiator_document(by)
+            row.said_by = by
             if state is SwitchState.UP:
                 row.repaired_at = now
             else:
@@ -341,4 +341,4 @@ def _release(session: Session, fabric_id: str, link: Link) -> None:
     table = models.Observation
     row = session.scalar(select(table).where(table.fabric == fabric_id).with_for_update())
     if row is not None:
-        row.memory = memory_document(release(memory_from(row.memory), [link]))
+        row.memory = release(row.memory, [link])

@@ -14,7 +14,7 @@ from laas_service.adapters.db.components import StoredComponents
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.app.records import FabricRecord, HostState, Source
-from laas_service.domain.compute_hosts import HostMemory, memory_document, memory_from, released
+from laas_service.domain.compute_hosts import HostMemory, released
 from laas_service.domain.errors import Conflict
 from laas_service.messages import Initiator
 
@@ -29,7 +29,7 @@ class StoredComputeHosts:
     def memory(self, fabric_id: str) -> HostMemory:
         with self.transactions.reading() as session:
             row = session.get(models.ComputeHosts, fabric_id)
-            return HostMemory() if row is None else memory_from(row.memory)
+            return HostMemory() if row is None else row.memory
 
     @retrying().wraps
     def judged(self, fabric_id: str, judge: Callable[[HostMemory], HostMemory]) -> HostMemory:
@@ -58,12 +58,12 @@ class StoredComputeHosts:
         self, session: Session, fabric: FabricRecord, memory: HostMemory, by: Initiator | None
     ) -> None:
         """Record the memory, and what it says of hosts; the fabric is locked."""
-        table, document = models.HostState, memory_document(memory)
+        table = models.HostState
         kept = session.get(models.ComputeHosts, fabric.id)
         if kept is None:
-            session.add(models.ComputeHosts(fabric=fabric.id, memory=document))
-        elif kept.memory != document:
-            kept.memory = document
+            session.add(models.ComputeHosts(fabric=fabric.id, memory=memory))
+        elif kept.memory != memory:
+            kept.memory = memory
         numbers = fabric.inventory.host_numbers
         words = {
             numbers[name]: (HostState.DRAINED.value, datetime.fromtimestamp(since, UTC), why)
@@ -90,4 +90,4 @@ def _memory(session: Session, fabric_id: str) -> HostMemory:
     row = session.scalar(
         select(models.ComputeHosts).where(models.ComputeHosts.fabric == fabric_id).with_for_update()
     )
-    return HostMemory() if row is None else memory_from(row.memory)
+    return HostMemory() if row is None else row.memory

@@ -3,7 +3,7 @@
 """The observation of fabrics: memory, mode, alarm, news, and what it records of links."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from laas_service.adapters.db.components import StoredComponents
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
-from laas_service.adapters.documents import initiator_document, initiator_from
 from laas_service.app.records import (
     Acknowledgement,
     FabricRecord,
@@ -30,8 +29,6 @@ from laas_service.domain.faults.memory import (
     NOTHING_SEEN,
     FaultMemory,
     acknowledge,
-    memory_document,
-    memory_from,
 )
 from laas_service.domain.faults.observation import Mode, OperatorStates, ReadingOutcome
 from laas_service.domain.faults.reading import FabricReading
@@ -112,11 +109,11 @@ class StoredFaults:
             before = read_observation(session, fabric)
             judgement = judge(before)
             row = _row(session, fabric_id)
-            row.memory = memory_document(judgement.memory)
+            row.memory = judgement.memory
             row.read_at = datetime.fromtimestamp(reading.at, UTC)
             row.observer = _observer(reading, fabric)
-            news = [[self.transactions.now().isoformat(), text] for text in judgement.news]
-            row.news = [*row.news, *news][-KEPT_NEWS:]
+            news = [News(self.transactions.now(), text) for text in judgement.news]
+            row.news = (*row.news, *news)[-KEPT_NEWS:]
             for text in judgement.news:
                 self.transactions.announce(session, fabric_id, "observation.news", text)
             if judgement.raised and judgement.alarm is not None:
@@ -164,22 +161,17 @@ class StoredFaults:
             if row.mode == Mode.FROZEN.value and mode is not Mode.FROZEN:
                 _try_again(session, fabric_id)
             row.mode, row.mode_since = mode and mode.value, self.transactions.now()
-            row.mode_by = initiator_document(by)
+            row.mode_by = by
 
     @retrying().wraps
     def acknowledge_alarm(self, fabric_id: str, *, by: Initiator | None = None) -> None:
         with self.transactions.writing("acknowledge alarm") as session:
             self.components.locked(session, fabric_id)
             row = _row(session, fabric_id)
-            memory = memory_from(row.memory)
-            if memory.alarm is None:
-                return
-            row.memory = memory_document(acknowledge(memory))
-            row.acknowledged = {
-                "at": self.transactions.now().isoformat(),
-                "text": memory.alarm.text,
-                "by": initiator_document(by),
-            }
+            alarm = row.memory.alarm
+            if alarm is not None:
+                row.memory = acknowledge(row.memory)
+                row.acknowledged = Acknowledgement(self.transactions.now(), alarm.text, by)
 
 
 def _to_write(before: Observation, judgement: ReadingOutcome, seconds: float) -> bool:
@@ -187,15 +179,9 @@ def _to_write(before: Observation, judgement: ReadingOutcome, seconds: float) ->
     old, new = before.memory, judgement.memory
     if judgement.news or judgement.raised or judgement.cleared or judgement.changes:
         return True
-    if _without_time(old) != _without_time(new):
+    if replace(old, at=None) != replace(new, at=None):
         return True
     return new.at is not None and (old.at is None or new.at - old.at >= seconds)
-
-
-def _without_time(memory: FaultMemory) -> Mapping[str, Any]:
-    document = memory_document(memory)
-    del document["at"]
-    return document
 
 
 def _try_again(session: Session, fabric_id: str) -> None:
@@ -274,7 +260,7 @@ def _row(session: Session, fabric_id: str) -> models.Observation:
     table = models.Observation
     row = session.scalar(select(table).where(table.fabric == fabric_id).with_for_update())
     if row is None:
-        row = table(fabric=fabric_id, memory=memory_document(NOTHING_SEEN), news=[])
+        row = table(fabric=fabric_id, memory=NOTHING_SEEN, news=())
         session.add(row)
     return row
 
@@ -292,24 +278,17 @@ def read_observation(session: Session, fabric: FabricRecord) -> Observation:
         return Observation(operator=operator, repaired=repaired, counted=bool(counted))
     return Observation(
         Mode(row.mode) if row.mode else None,
-        memory_from(row.memory),
-        tuple(News(datetime.fromisoformat(at), text) for at, text in row.news),
+        row.memory,
+        row.news,
         row.read_at,
         row.observer,
         operator,
         row.mode_since,
-        initiator_from(row.mode_by),
-        _acknowledgement(row.acknowledged),
+        row.mode_by,
+        row.acknowledged,
         repaired,
         bool(counted),
     )
-
-
-def _acknowledgement(document: Any) -> Acknowledgement | None:
-    if document is None:
-        return None
-    at, by = datetime.fromisoformat(document["at"]), initiator_from(document["by"])
-    return Acknowledgement(at, document["text"], by)
 
 
 def _failed_links(session: Session, fabric: FabricRecord) -> frozenset[Link]:

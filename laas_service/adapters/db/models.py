@@ -24,7 +24,25 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import SchemaItem
 
-from laas_service.adapters.db.types import Moment, Packed, Serial, exact
+from laas_service.adapters.db.types import Moment, Packed, Serial, Stored, exact
+from laas_service.adapters.documents import INITIATOR
+from laas_service.adapters.memories import (
+    ACKNOWLEDGEMENT,
+    COUNTER_MEMORY,
+    COUNTERS,
+    FAULT_MEMORY,
+    FINDINGS,
+    HOST_MEMORY,
+    NEWS,
+    READING,
+    RUNNING,
+)
+from laas_service.app.records import Acknowledgement, News
+from laas_service.domain.compute_hosts import HostMemory
+from laas_service.domain.faults.counters import CounterMemory, Findings, SwitchCounters
+from laas_service.domain.faults.memory import FaultMemory
+from laas_service.domain.faults.reading import FabricReading
+from laas_service.messages import Initiator, Running
 
 
 class Base(DeclarativeBase):
@@ -98,7 +116,7 @@ class Lease(Base):
     confirmed: Mapped[int | None]
     stuck: Mapped[int] = mapped_column(server_default="0")
     uncompared: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    running: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    running: Mapped[Running | None] = mapped_column(Stored(RUNNING))
     applied_by: Mapped[str | None] = mapped_column(exact(16))
     lost: Mapped[str | None] = mapped_column(exact(16))
     compared_at: Mapped[datetime | None] = mapped_column(Moment())
@@ -132,7 +150,7 @@ class Worker(Base):
 class Agent(Base):
     """The last report of an agent beside OpenSM, at ``seen_at`` (``messages.AgentReport``).
 
-    ``reading`` is the document of ``domain.faults.reading``; ``uncompared`` and ``running`` are
+    ``reading`` is a ``FabricReading``; ``uncompared`` and ``running`` are
     as in ``Lease``, ``spent`` as ``Lease.seconds``.
     ``stamp`` and ``published_stamp`` are those of ``generation`` and ``published``.
     ``active`` is true for one agent of a fabric and NULL for the others; NULLs never violate
@@ -151,9 +169,9 @@ class Agent(Base):
     published: Mapped[int | None]
     stamp: Mapped[str | None] = mapped_column(exact(16))
     published_stamp: Mapped[str | None] = mapped_column(exact(16))
-    reading: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    reading: Mapped[FabricReading | None] = mapped_column(Stored(READING))
     uncompared: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    running: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    running: Mapped[Running | None] = mapped_column(Stored(RUNNING))
     spent: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     seen_at: Mapped[datetime] = mapped_column(Moment())
 
@@ -304,7 +322,7 @@ class HistoryPart(Part):
     needed = frozenset({"forgotten"})
 
     forgotten: Mapped[int]
-    asked_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    asked_by: Mapped[Initiator | None] = mapped_column(Stored(INITIATOR))
 
 
 PARTS: tuple[type[Part], ...] = (
@@ -487,7 +505,7 @@ class HostState(Base):
 
     ``operator`` is what operators said of the host, ``observed`` what observation says and ``nova``
     what the observation of compute hosts says, each with the evidence; NULL is nothing.
-    ``operator_by`` is the document of an ``Initiator``. ``leaves`` are the GUIDs (``0x%016x``) of
+    ``operator_by`` is an ``Initiator``. ``leaves`` are the GUIDs (``0x%016x``) of
     the leaves that it was drained with, NULL if that was said of the host itself.
     """
 
@@ -499,7 +517,7 @@ class HostState(Base):
     leaves: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     operator: Mapped[str | None] = mapped_column(exact(16))
     operator_since: Mapped[datetime | None] = mapped_column(Moment())
-    operator_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    operator_by: Mapped[Initiator | None] = mapped_column(Stored(INITIATOR))
     observed: Mapped[str | None] = mapped_column(exact(16))
     observed_since: Mapped[datetime | None] = mapped_column(Moment())
     evidence: Mapped[str | None] = mapped_column(Text())
@@ -514,7 +532,7 @@ class ComputeHosts(Base):
     __tablename__ = "compute_hosts"
 
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
-    memory: Mapped[Any] = mapped_column(JSON())
+    memory: Mapped[HostMemory] = mapped_column(Stored(HOST_MEMORY))
 
 
 class VirtualPort(Base):
@@ -542,7 +560,7 @@ class LinkState(Base):
     """A cable that is not up. ``state`` follows from what is said of it and of its switches.
 
     ``operator`` is what operators said of the cable, ``observed`` what observation says, with the
-    evidence; NULL is nothing. ``operator_by`` is the document of an ``Initiator``. ``moved``: an
+    evidence; NULL is nothing. ``operator_by`` is an ``Initiator``. ``moved``: an
     end is linked to another port than the recorded one, so no table may lead over the cable.
     """
 
@@ -553,7 +571,7 @@ class LinkState(Base):
     state: Mapped[str] = mapped_column(exact(16))
     operator: Mapped[str | None] = mapped_column(exact(16))
     operator_since: Mapped[datetime | None] = mapped_column(Moment())
-    operator_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    operator_by: Mapped[Initiator | None] = mapped_column(Stored(INITIATOR))
     observed: Mapped[str | None] = mapped_column(exact(16))
     observed_since: Mapped[datetime | None] = mapped_column(Moment())
     evidence: Mapped[str | None] = mapped_column(Text())
@@ -563,7 +581,7 @@ class LinkState(Base):
 class SwitchState(Base):
     """A switch, by its GUID (``0x%016x``), that operators failed or put under maintenance.
 
-    ``said_by`` is the document of an ``Initiator``. ``repaired_at`` is when operators took that
+    ``said_by`` is an ``Initiator``. ``repaired_at`` is when operators took that
     back; the row stays until the tables of the switch are confirmed.
     """
 
@@ -573,7 +591,7 @@ class SwitchState(Base):
     guid: Mapped[str] = mapped_column(exact(18), primary_key=True)
     state: Mapped[str] = mapped_column(exact(16))
     since: Mapped[datetime] = mapped_column(Moment())
-    said_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    said_by: Mapped[Initiator | None] = mapped_column(Stored(INITIATOR))
     repaired_at: Mapped[datetime | None] = mapped_column(Moment())
 
 
@@ -590,10 +608,10 @@ class Observation(Base):
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
     mode: Mapped[str | None] = mapped_column(exact(16))
     mode_since: Mapped[datetime | None] = mapped_column(Moment())
-    mode_by: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    acknowledged: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
-    memory: Mapped[Any] = mapped_column(JSON())
-    news: Mapped[Any] = mapped_column(JSON())
+    mode_by: Mapped[Initiator | None] = mapped_column(Stored(INITIATOR))
+    acknowledged: Mapped[Acknowledgement | None] = mapped_column(Stored(ACKNOWLEDGEMENT))
+    memory: Mapped[FaultMemory] = mapped_column(Stored(FAULT_MEMORY))
+    news: Mapped[tuple[News, ...]] = mapped_column(Stored(NEWS))
     read_at: Mapped[datetime | None] = mapped_column(Moment())
     observer: Mapped[str | None] = mapped_column(Text())
 
@@ -611,10 +629,10 @@ class PortCounters(Base):
     fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
     guid: Mapped[str] = mapped_column(exact(18), primary_key=True)
     read_at: Mapped[datetime] = mapped_column(Moment())
-    reading: Mapped[Any] = mapped_column(Packed())
+    reading: Mapped[SwitchCounters] = mapped_column(Stored(COUNTERS, packed=True))
     pending: Mapped[bool]
-    memory: Mapped[Any | None] = mapped_column(Packed())
-    findings: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    memory: Mapped[CounterMemory | None] = mapped_column(Stored(COUNTER_MEMORY, packed=True))
+    findings: Mapped[Findings | None] = mapped_column(Stored(FINDINGS))
     erroneous: Mapped[bool]
 
 

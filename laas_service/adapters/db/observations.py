@@ -3,7 +3,7 @@
 """Observations of workers: leases, the generation in the switches, drift."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, select, update
@@ -20,8 +20,6 @@ from laas_service.messages import (
     AgentReport,
     Applied,
     ConfirmedBy,
-    Master,
-    Running,
     seconds_by_span,
 )
 
@@ -45,19 +43,6 @@ def uncompared(
     return tuple(document["without"]), tuple(document["unconfirmed"])
 
 
-def running_document(running: Running) -> dict[str, Any] | None:
-    """The document of what routes the fabric; None if nothing is known."""
-    return asdict(running) if running != NOTHING_KNOWN else None
-
-
-def running_from(document: Mapping[str, Any] | None) -> Running:
-    """Read a document of ``running_document``; None means that nothing is known."""
-    if document is None:
-        return NOTHING_KNOWN
-    master = document["master"]
-    return Running(document["engine"], Master(**master) if master is not None else None)
-
-
 @dataclass
 class StoredObservations:
     """Observations of the worker that converges a fabric, recorded for all processes."""
@@ -79,7 +64,7 @@ class StoredObservations:
                 self.transactions.now(),
             )
             row.uncompared = uncompared_document(applied)
-            row.running = running_document(applied.running)
+            row.running = applied.running
             row.applied_by = None if generation is None else applied.by.value
             if previous is not None and generation != previous:
                 row.lost = kind_of_loss(applied).value
@@ -168,7 +153,7 @@ def as_holding(row: models.Lease | None) -> Holding:
         ConfirmedBy(row.applied_by) if row.applied_by else None,
         row.compared_at,
         row.waits_for if row.owner else None,
-        running_from(row.running),
+        row.running or NOTHING_KNOWN,
         row.activated,
         seconds_by_span(row.seconds),
     )

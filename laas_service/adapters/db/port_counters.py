@@ -23,14 +23,6 @@ from laas_service.app.ports.port_counters import Account
 from laas_service.app.records import FabricRecord
 from laas_service.app.retries import retrying
 from laas_service.domain.errors import ConcurrentUpdate
-from laas_service.domain.faults.counter_documents import (
-    counters_document,
-    counters_from,
-    findings_document,
-    findings_from,
-    memory_document,
-    memory_from,
-)
 from laas_service.domain.faults.counters import Findings, Owners, SwitchCounters, dismissed
 from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.topology import Link
@@ -70,7 +62,7 @@ class StoredPortCounters:
                     session.add(row)
                 elif row.read_at >= at:
                     continue
-                row.read_at, row.reading, row.pending = at, counters_document(reading), True
+                row.read_at, row.reading, row.pending = at, reading, True
 
     def account(self, fabric_id: str, account: Account) -> bool:
         errors, pause = (ConcurrentUpdate,), wait_random(0, 0.1)
@@ -91,10 +83,9 @@ class StoredPortCounters:
         with self.transactions.writing("account counters") as session:
             rows = session.scalars(query.with_for_update()).all()
             for row in rows:
-                memory = memory_from(row.memory) if row.memory is not None else None
-                before = findings_from(row.findings) if row.findings is not None else None
-                memory, found = account(memory, counters_from(row.reading), owners)
-                row.memory, row.findings = memory_document(memory), findings_document(found)
+                before = row.findings
+                row.memory, row.findings = account(row.memory, row.reading, owners)
+                found = row.findings
                 row.pending, row.erroneous = False, bool(found.errors)
                 for text in _new(before, found):
                     self.transactions.announce(session, fabric_id, "observation.counters", text)
@@ -107,7 +98,7 @@ class StoredPortCounters:
         if errors_only:
             query = query.where(_TABLE.erroneous.is_(True))
         with self.transactions.reading() as session:
-            return [findings_from(row) for row in session.scalars(query.order_by(_TABLE.guid))]
+            return list(session.scalars(query.order_by(_TABLE.guid)))
 
 
 def dismiss_errors(session: Session, fabric: FabricRecord, link: Link) -> None:
@@ -117,10 +108,9 @@ def dismiss_errors(session: Session, fabric: FabricRecord, link: Link) -> None:
         row = _row(session, fabric.id, end.guid)
         if row is None or row.memory is None or row.findings is None:
             continue
-        row.memory = memory_document(dismissed(memory_from(row.memory), end.port))
-        found = findings_from(row.findings)
-        kept = tuple(error for error in found.errors if error.end != end)
-        row.findings = findings_document(replace(found, errors=kept))
+        row.memory = dismissed(row.memory, end.port)
+        kept = tuple(error for error in row.findings.errors if error.end != end)
+        row.findings = replace(row.findings, errors=kept)
         row.erroneous = bool(kept)
 
 

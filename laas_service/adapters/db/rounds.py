@@ -11,7 +11,7 @@ from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.allocation_rows import asked_before, record_of
+from laas_service.adapters.db.allocation_rows import record_of
 from laas_service.adapters.db.allocations import due_rows
 from laas_service.adapters.db.faults import read_observation
 from laas_service.adapters.db.ledger_cache import LedgerCache
@@ -46,5 +46,5 @@ def _records(session: Session, rows: Sequence[Row[Any]]) -> tuple[AllocationReco
         for found in session.scalars(select(event).where(event.id.in_(last))):
             asked[found.allocation] = as_event(found).by
     return tuple(
-        replace(record_of(row), asked_before=asked.get(row.id) or asked_before(row)) for row in rows
+        replace(record_of(row), asked_before=asked.get(row.id) or row.asked_by) for row in rows
     )

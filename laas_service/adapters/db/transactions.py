@@ -301,9 +301,8 @@ class Transactions:
         oldest = select(event.id).where(event.allocation == record.id).order_by(event.id)
         last = session.scalars(oldest.offset(SURPLUS - 1).limit(1)).one()
         session.execute(delete(event).where(event.allocation == record.id, event.id <= last))
-        asked_by = asdict(record.initiator) if record.initiator is not None else None
         forgotten = record.first_event + NEWEST - 1 - record.kept_events + SURPLUS
-        values = {"forgotten": forgotten, "asked_by": asked_by}
+        values = {"forgotten": forgotten, "asked_by": record.initiator}
         allocation_rows.write(session, record.id, values)
 
     def update(
@@ -379,7 +378,7 @@ def read_record(session: Session, id: str) -> AllocationRecord:
     asked = None
     if record.initiator is None:
         last = session.scalar(_NEWEST.where(event.request_id.is_not(None)).limit(1), {"id": id})
-        asked = allocation_rows.asked_before(row) if last is None else as_event(last).by
+        asked = row.asked_by if last is None else as_event(last).by
     first = (row.forgotten or 0) + kept - NEWEST + 1
     return replace(record, first_event=first, kept_events=kept, asked_before=asked)
 

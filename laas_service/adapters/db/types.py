@@ -7,11 +7,13 @@ import zlib
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, LargeBinary, String
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from laas_service.adapters.forms import Form
 
 _MYSQL = ("mysql", "mariadb")
 
@@ -71,3 +73,23 @@ class Packed(TypeDecorator[Any]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> Any:
         return None if value is None else json.loads(zlib.decompress(value))
+
+
+class Stored(TypeDecorator[Any]):
+    """Values of a form, as their documents; NULL is None."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+    def __init__(self, form: Form[Any], packed: bool = False) -> None:
+        super().__init__()
+        self.form, self.packed = form, packed
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Packed() if self.packed else JSON(none_as_null=True))
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else self.form.write(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else self.form.read(value)

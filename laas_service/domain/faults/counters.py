@@ -62,8 +62,7 @@ SOONEST = 1.0
 DAY = 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class PortReading:
+class PortReading(NamedTuple):
     """The counters of one port."""
 
     values: Mapping[str, int]
@@ -500,8 +499,7 @@ class _CounterAccount:
 # -- the audit --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(NamedTuple):
     """More data on a tenant's links at a switch than the tenant's own ports brought there."""
 
     owner: str

@@ -8,11 +8,10 @@ The memory holds only what is not up or went down recently. It is stored as a JS
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import NamedTuple
 
-from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.interpretation import UnreadSwitch
-from laas_service.domain.topology import Link, link_name, parse_link
+from laas_service.domain.topology import Link
 
 
 class LinkCondition(StrEnum):
@@ -74,8 +73,7 @@ class SwitchMemory:
     standing: CircuitState = CircuitState.NEW
 
 
-@dataclass(frozen=True, slots=True)
-class WithheldHost:
+class WithheldHost(NamedTuple):
     """A host that nobody new gets, because it cannot be reached as recorded."""
 
     since: float
@@ -167,93 +165,3 @@ def release(memory: FaultMemory, links: Iterable[Link]) -> FaultMemory:
         if (entry := memory.links.get(link)) is not None
     }
     return replace(memory, links={**memory.links, **released})
-
-
-def memory_document(memory: FaultMemory) -> dict[str, Any]:
-    """The JSON document of a memory."""
-    alarm = memory.alarm
-    return {
-        "at": memory.at,
-        "links": {
-            link_name(link): {
-                "condition": entry.condition.value,
-                "since": entry.since,
-                "evidence": entry.evidence,
-                "downs": list(entry.downs),
-                "up_since": entry.up_since,
-                "switch": entry.switch,
-                "moved": entry.moved,
-                "marked": entry.marked,
-                "standing": entry.standing.value,
-            }
-            for link, entry in memory.links.items()
-        },
-        "switches": {
-            f"{guid:#018x}": {
-                "state": entry.state.value,
-                "since": entry.since,
-                "standing": entry.standing.value,
-            }
-            for guid, entry in memory.switches.items()
-        },
-        "hosts": dict(memory.hosts),
-        "withheld": sorted(map(link_name, memory.withheld)),
-        "withheld_hosts": {
-            str(number): [host.since, host.evidence, host.failed]
-            for number, host in sorted(memory.withheld_hosts.items())
-        },
-        "closed": sorted(map(link_name, memory.closed)),
-        "opened": memory.opened,
-        "alarm": alarm and {"at": alarm.at, "text": alarm.text, "observer": alarm.observer},
-        "blind_since": memory.blind_since,
-        "blindness_accepted": memory.blindness_accepted,
-        "told": list(memory.told),
-    }
-
-
-def memory_from(document: Mapping[str, Any]) -> FaultMemory:
-    """The memory in a document.
-
-    Raises:
-        InvalidInput: the document has another form.
-    """
-    try:
-        alarm = document["alarm"]
-        return FaultMemory(
-            document["at"],
-            {parse_link(name): _link(entry) for name, entry in document["links"].items()},
-            {
-                int(guid, 16): SwitchMemory(
-                    UnreadSwitch(entry["state"]), entry["since"], CircuitState(entry["standing"])
-                )
-                for guid, entry in document["switches"].items()
-            },
-            dict(document["hosts"]),
-            frozenset(map(parse_link, document["withheld"])),
-            {
-                int(number): WithheldHost(*host)
-                for number, host in document.get("withheld_hosts", {}).items()
-            },
-            frozenset(map(parse_link, document.get("closed", ()))),
-            document["opened"],
-            alarm and Alarm(alarm["at"], alarm["text"], alarm["observer"]),
-            document["blind_since"],
-            document["blindness_accepted"],
-            tuple(document["told"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidInput("memory", str(error), "give the document of a memory") from error
-
-
-def _link(entry: Mapping[str, Any]) -> LinkMemory:
-    return LinkMemory(
-        LinkCondition(entry["condition"]),
-        entry["since"],
-        entry["evidence"],
-        tuple(entry["downs"]),
-        entry["up_since"],
-        entry["switch"],
-        entry.get("moved", False),
-        entry["marked"],
-        CircuitState(entry["standing"]),
-    )

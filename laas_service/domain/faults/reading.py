@@ -6,12 +6,10 @@ The process beside the subnet manager takes readings, the service interprets the
 names only the ends of recorded cables that are not up, so it is small on a sound fabric.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import PortRef
 
 
@@ -79,58 +77,3 @@ class FabricReading:
     towards adapters are left out first."""
     unhealthy: tuple[UnhealthyPort, ...] = ()
     """Ports that the subnet manager holds unhealthy, of a manager that does."""
-
-
-def reading_document(reading: FabricReading) -> dict[str, Any]:
-    """The JSON document of a reading. Ports are [GUID, port number]."""
-    return {
-        "at": reading.at,
-        "ends": [
-            [*end, state.value, *(other if other is not None else ())]
-            for end, state, other in reading.ends
-        ],
-        "observer": None if reading.observer is None else list(reading.observer),
-        "nodes_read": reading.nodes_read,
-        "switches_read": reading.switches_read,
-        "unknown_switches": [list(switch) for switch in reading.unknown_switches],
-        "unknown_cables": [[*cable.first, *cable.second] for cable in reading.unknown_cables],
-        "ends_left_out": reading.ends_left_out,
-        "unhealthy": [[*port, condition] for port, condition in reading.unhealthy],
-    }
-
-
-def reading_from(document: Mapping[str, Any]) -> FabricReading:
-    """The reading in a document.
-
-    Raises:
-        InvalidInput: the document has another form.
-    """
-    try:
-        observer = document["observer"]
-        return FabricReading(
-            float(document["at"]),
-            tuple(_end(*values) for values in document["ends"]),
-            None if observer is None else _port(*observer),
-            int(document["nodes_read"]),
-            int(document["switches_read"]),
-            tuple(UnknownSwitch(int(guid), str(x)) for guid, x in document["unknown_switches"]),
-            tuple(
-                UnknownCable(_port(*cable[:2]), _port(*cable[2:]))
-                for cable in document["unknown_cables"]
-            ),
-            int(document["ends_left_out"]),
-            tuple(
-                UnhealthyPort(_port(guid, port), str(condition))
-                for guid, port, condition in document.get("unhealthy", ())
-            ),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidInput("reading", str(error), "give the document of a reading") from error
-
-
-def _end(guid: int, port: int, state: str, *other: int) -> EndReading:
-    return EndReading(_port(guid, port), PortState(state), _port(*other) if other else None)
-
-
-def _port(guid: int, port: int) -> PortRef:
-    return PortRef(int(guid), int(port))

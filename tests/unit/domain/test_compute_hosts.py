@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from laas_service.adapters.memories import HOST_MEMORY
 from laas_service.domain.compute_hosts import (
     MISSING,
     Cause,
@@ -13,8 +14,6 @@ from laas_service.domain.compute_hosts import (
     HostRules,
     HostView,
     judge,
-    memory_document,
-    memory_from,
     released,
 )
 
@@ -32,7 +31,7 @@ def after(*looks, rules=RULES):
     memory = HostMemory()
     for now, seen in looks:
         memory = judge(memory, NAMES, seen, now, rules)
-        assert memory_from(json.loads(json.dumps(memory_document(memory)))) == memory
+        assert HOST_MEMORY.read(json.loads(json.dumps(HOST_MEMORY.write(memory)))) == memory
     return memory
 
 
@@ -109,9 +108,9 @@ def test_other_names_are_remembered_while_their_hosts_are_away():
 
 
 def test_hosts_that_an_older_release_called_unknown_were_never_known():
-    document = memory_document(after((0.0, views()), (60.0, {"n0": HostView()})))
+    document = HOST_MEMORY.write(after((0.0, views()), (60.0, {"n0": HostView()})))
     del document["strange"], document["names"]
-    memory = judge(memory_from(document), NAMES, {"n0": HostView()}, 70.0, RULES)
+    memory = judge(HOST_MEMORY.read(document), NAMES, {"n0": HostView()}, 70.0, RULES)
     assert memory.withheld().keys() == {*NAMES[1:]}
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laas_service.adapters.memories import COUNTER_MEMORY
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.faults import counter_documents
 from laas_service.domain.faults.counters import (
     BAD_KEYS,
     CounterMemory,
@@ -95,9 +95,9 @@ class Port:
 
 
 def through_documents(memory: CounterMemory) -> CounterMemory:
-    document = json.loads(json.dumps(counter_documents.memory_document(memory)))
-    assert counter_documents.memory_from(document) == memory
-    return counter_documents.memory_from(document)
+    document = json.loads(json.dumps(COUNTER_MEMORY.write(memory)))
+    assert COUNTER_MEMORY.read(document) == memory
+    return COUNTER_MEMORY.read(document)
 
 
 def test_a_link_beyond_a_threshold_is_told_until_the_period_is_over():
@@ -362,9 +362,9 @@ def test_documents_of_earlier_releases_have_no_rates():
     tenants = Tenants()
     tenants.read()
     memory = next(iter(tenants.memories.values()))
-    document = counter_documents.memory_document(memory)
+    document = COUNTER_MEMORY.write(memory)
     del document["rates"]
-    assert counter_documents.memory_from(document) == memory
+    assert COUNTER_MEMORY.read(document) == memory
 
 
 def pairs(tenants, allocation):

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from laas_service.adapters.memories import READING
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.interpretation import (
     Cabling,
@@ -22,8 +23,6 @@ from laas_service.domain.faults.reading import (
     PortState,
     UnknownCable,
     UnknownSwitch,
-    reading_document,
-    reading_from,
 )
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.topology import LeafLink, SpineLink
@@ -316,8 +315,8 @@ def test_readings_have_documents():
     )
     moved = EndReading(PortRef(8, 9), OTHER, PortRef(10, 11))
     reading = replace(reading, ends=(*reading.ends, moved))
-    assert reading_from(json.loads(json.dumps(reading_document(reading)))) == reading
-    assert reading_from(reading_document(FabricReading(1.0))) == FabricReading(1.0)
+    assert READING.read(json.loads(json.dumps(READING.write(reading)))) == reading
+    assert READING.read(READING.write(FabricReading(1.0))) == FabricReading(1.0)
 
 
 @pytest.mark.parametrize(
@@ -332,6 +331,6 @@ def test_readings_have_documents():
     ],
 )
 def test_other_documents_are_refused(change):
-    document = reading_document(FabricReading(1.0)) | change
+    document = READING.write(FabricReading(1.0)) | change
     with pytest.raises(InvalidInput, match="reading"):
-        reading_from(document)
+        READING.read(document)

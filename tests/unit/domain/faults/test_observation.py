@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from laas_service.adapters.memories import FAULT_MEMORY
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.interpretation import Cabling, interpret
 from laas_service.domain.faults.memory import (
@@ -18,8 +19,6 @@ from laas_service.domain.faults.memory import (
     FaultMemory,
     LinkCondition,
     acknowledge,
-    memory_document,
-    memory_from,
     release,
 )
 from laas_service.domain.faults.observation import (
@@ -524,7 +523,7 @@ def test_a_mode_that_only_reports(bench, mode):
 
 
 def test_memories_have_documents(bench):
-    assert memory_from(memory_document(NOTHING_SEEN)) == NOTHING_SEEN
+    assert FAULT_MEMORY.read(FAULT_MEMORY.write(NOTHING_SEEN)) == NOTHING_SEEN
     guids = bench.fabric.generated.inventory.l2_guids
     flap(bench)
     bench.fabric.silent.add(guids[2])
@@ -536,15 +535,15 @@ def test_memories_have_documents(bench):
     bench.wait(4)
     assert bench.memory.alarm
     assert bench.memory.withheld
-    assert memory_from(json.loads(json.dumps(memory_document(bench.memory)))) == bench.memory
-    small = json.dumps(memory_document(bench.memory))
-    assert len(small) < 6000
+    document = json.dumps(FAULT_MEMORY.write(bench.memory))
+    assert FAULT_MEMORY.read(json.loads(document)) == bench.memory
+    assert len(document) < 6000
 
 
 @pytest.mark.parametrize("change", [{"links": 3}, {"withheld": ["x"]}, {"alarm": {"at": 1}}])
 def test_other_documents_are_refused(change):
     with pytest.raises(InvalidInput):
-        memory_from(memory_document(NOTHING_SEEN) | change)
+        FAULT_MEMORY.read(FAULT_MEMORY.write(NOTHING_SEEN) | change)
 
 
 def test_links_that_are_no_longer_recorded_are_forgotten(bench):

@@ -15,10 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from laas_service.adapters.memories import FAULT_MEMORY
 from laas_service.domain.faults.memory import (
     acknowledge,
-    memory_document,
-    memory_from,
     release,
 )
 from laas_service.domain.faults.observation import Mode, OperatorStates
@@ -99,7 +98,7 @@ class Histories(RuleBasedStateMachine):
         if before.alarm is not None:
             assert judgement.cleared or not judgement.raised, "one alarm"
         assert self.recorded == bench.memory.marked
-        assert memory_from(memory_document(bench.memory)) == bench.memory
+        assert FAULT_MEMORY.read(FAULT_MEMORY.write(bench.memory)) == bench.memory
 
     def check_mark(self, link: Link, since: float) -> None:
         now, rules = self.bench.now, RULES
