@@ -2,6 +2,8 @@
 
 """Reads the ports of a fabric after events in OpenSM's log, and at regular intervals."""
 
+from __future__ import annotations
+
 import logging
 import threading
 import time
@@ -220,6 +222,13 @@ class LinkEvents:
 
     def __init__(self, opensm: OpenSm) -> None:
         self._opensm, self._mark = opensm, opensm.mark()
+
+    @classmethod
+    def of(cls, opensm: OpenSm | None) -> LinkEvents | None:
+        """None, if no log is read, or nothing could read the ports afterwards."""
+        if opensm is None or not opensm.links_command or not opensm.may_have_a_log:
+            return None
+        return cls(opensm)
 
     def happened(self) -> bool:
         """Whether the log tells of one since the last call; costs little."""

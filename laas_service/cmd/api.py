@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from laas_service.app.use_cases import UseCases
-    from laas_service.wiring import Parts
+    from laas_service.wiring.parts import Parts
 
 LOG = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def collect_between_requests(app: Flask, collector: Collector) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; requests in progress are finished first."""
     conf = daemon_configured("laas-api", argv, CLI)
-    from laas_service.wiring import Parts
+    from laas_service.wiring.parts import Parts
 
     return exit_status("laas-api", lambda: serve(conf, Parts(conf), argv), (LaasError, OSError))
 

@@ -6,14 +6,11 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 
 from laas_service.cmd.process import daemon_configured, exit_status, interrupt_on_sigterm
-
-if TYPE_CHECKING:
-    from laas_service.wiring import Parts
+from laas_service.garbage import Collector
 
 CLI = [
     cfg.BoolOpt(
@@ -25,21 +22,22 @@ CLI = [
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; a second signal also interrupts the present step."""
     conf = daemon_configured("laas-opensm-agent", argv, CLI)
-    from laas_service.wiring import Parts
-
     interrupt_on_sigterm()
-    return exit_status("laas-opensm-agent", lambda: run(Parts(conf), conf.once))
+    return exit_status("laas-opensm-agent", lambda: run(conf))
 
 
-def run(parts: Parts, once: bool) -> None:
+def run(conf: cfg.ConfigOpts) -> None:
     """Supervise OpenSM until a signal arrives, or for one round. Raises: LaasError."""
-    if once:
-        report = parts.subnet_managers.agent.once()
+    from laas_service.wiring import agent
+
+    if conf.once:
+        report = agent.agent(conf).once()
         print(f"{report.condition}{f': {report.detail}' if report.detail else ''}")
         return
-    with parts.running_agent() as agent, suppress(KeyboardInterrupt):
-        parts.collector.settle()
-        agent.wait()
+    collector = Collector()
+    with agent.running(conf, collector) as running, suppress(KeyboardInterrupt):
+        collector.settle()
+        running.wait()
 
 
 if __name__ == "__main__":

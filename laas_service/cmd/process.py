@@ -96,7 +96,9 @@ def daemon_configured(
         conf = parsed(prog, args, switches)
     except cfg.Error as error:
         sys.exit(f"{prog}: {error}")
-    import_module("laas_service.wiring")  # chooses native threads before libraries look for others
+    import_module(
+        "laas_service.adapters.messaging"
+    )  # chooses native threads before libraries look for others
     set_up_log(conf, prog)
     warn_of_unknown(conf, switches)
     limit_heaps()

@@ -57,7 +57,7 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
 
     def check(self) -> Code:
         """Run all checks. The log is set up first, so that log lines stay out of the table."""
-        from laas_service.wiring import Parts
+        from laas_service.wiring.parts import Parts
 
         logging.setup(self._conf, "laas-status")
         self._parts = Parts(self._conf)

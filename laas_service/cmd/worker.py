@@ -14,7 +14,7 @@ from laas_service.cmd.process import daemon_configured, exit_status, interrupt_o
 from laas_service.cmd.reloading import on_hangup
 
 if TYPE_CHECKING:
-    from laas_service.wiring import Parts
+    from laas_service.wiring.parts import Parts
 
 LOG = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. The first finishes the current step; a second aborts it."""
     conf = daemon_configured("laas-worker", argv)
-    from laas_service.wiring import Parts
+    from laas_service.wiring.parts import Parts
 
     interrupt_on_sigterm()
     parts = Parts(conf)

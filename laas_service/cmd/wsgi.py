@@ -18,7 +18,7 @@ from oslo_config import cfg
 
 from laas_service.cmd import api, process
 from laas_service.domain.errors import InvalidInput, LaasError
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 
 LOG = logging.getLogger(__name__)
 

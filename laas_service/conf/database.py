@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""[database]: options of oslo.db; the default is SQLite in the state directory."""
+"""[database]: options of oslo.db; the default is SQLite in the state directory.
+
+Where only the agent is installed, oslo.db is not, and there are no such options.
+"""
 
 from typing import Any
 
 from oslo_config import cfg
-from oslo_db import options
+
+try:
+    from oslo_db.options import database_opts
+except ImportError:
+    database_opts = []
 
 from laas_service.domain.errors import HIDDEN, InvalidInput
 
 GROUP = "database"
-OPTIONS: list[Any] = options.database_opts
+OPTIONS: list[Any] = database_opts
 
 ENGINE_OPTIONS = (
     "connection_debug",
@@ -36,7 +43,9 @@ POOL_SIZE = 20
 
 def set_defaults(conf: cfg.ConfigOpts) -> None:
     """Set the defaults of this module in ``conf``."""
-    options.set_defaults(conf, connection=CONNECTION, max_pool_size=POOL_SIZE)
+    if OPTIONS:
+        conf.set_default("connection", CONNECTION, GROUP)
+        conf.set_default("max_pool_size", POOL_SIZE, GROUP)
 
 
 def connection(conf: cfg.ConfigOpts) -> str:

@@ -1,7 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The composition root: makes adapters and use cases as a configuration says."""
-
-from laas_service.wiring.parts import Parts, set_defaults
-
-__all__ = ["Parts", "set_defaults"]
+"""The composition roots: the parts of a service (``parts``), and an agent (``agent``)."""

@@ -27,7 +27,6 @@ from laas_service.adapters.limits_directory import DirectoryLimits
 from laas_service.adapters.log_context import acting_for
 from laas_service.adapters.ufm.manager import UfmSubnetManager
 from laas_service.app.admission_queue import AdmissionQueue
-from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.projects import NoProjects, Projects
@@ -61,7 +60,6 @@ from laas_service.version import user_agent
 from laas_service.wiring.database import Database
 from laas_service.wiring.subnet_managers import SubnetManagers
 from opensm_writer.observer import LinkEvents
-from opensm_writer.opensm import OpenSm
 
 
 class Parts:
@@ -234,12 +232,6 @@ class Parts:
         timer.daemon = True
         timer.start()
 
-    def _port_events(self, wake: Callable[[], None], beside: OpenSm | None) -> list[Loop]:
-        """The loop that wakes another one after changes of ports, if this process reads them."""
-        if beside is None or not beside.links_command or not beside.may_have_a_log:
-            return []
-        return [PortEvents(LinkEvents(beside).happened, wake)]
-
     @cached_property
     def worker(self) -> Worker:
         FaultOptions.of(self._conf)  # a wrong threshold is refused at the start
@@ -297,7 +289,9 @@ class Parts:
             if OpenSmOptions.of(self._conf).reached_by == "worker"
             else None
         )
-        watching = [renewal, self.housekeeper, *self._port_events(self.worker.wake, beside)]
+        events = LinkEvents.of(beside)
+        watching: list[Loop] = [renewal, self.housekeeper]
+        watching += [PortEvents(events.happened, self.worker.wake)] if events else []
         for loop in (*loops, *watching):
             loop.start()
         if listener:
@@ -312,26 +306,6 @@ class Parts:
                 loop.stop(timeout=1)
             if self.notifier:
                 self.notifier.stop(timeout=1)  # it may wait for the broker for ever
-
-    @contextmanager
-    def running_agent(self) -> Iterator[OpenSmAgent]:
-        """Runs the agent in a thread of this process until the end of the block."""
-        agent = self.subnet_managers.agent
-        agent.busy = self.collector.busy
-        listener = self.bus.listener(agent.wake) if self.bus else None
-        watching = self._port_events(agent.wake, self.subnet_managers.agents_opensm)
-        for loop in (agent, *watching):
-            loop.start()
-        if listener:
-            listener.start()
-        try:
-            yield agent
-        finally:
-            if listener:
-                listener.stop(timeout=1)
-            for loop in watching:
-                loop.stop(timeout=1)
-            agent.stop()
 
     @cached_property
     def admission_queue(self) -> AdmissionQueue:

@@ -3,23 +3,20 @@
 """The subnet managers of one process: OpenSM beside it, agents, UFM."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 
 from oslo_config import cfg
 
-from laas_service.adapters import service_rest
 from laas_service.adapters.agent_switches import AgentSubnetManager
 from laas_service.adapters.db.agents import SqlAgents
 from laas_service.adapters.db.ufm_memory import SqlUfmMemory
 from laas_service.adapters.ufm.manager import UfmRules, UfmSubnetManager
 from laas_service.adapters.ufm.rest import UfmRest, UfmSettings
 from laas_service.app.agent_registry import AgentRegistry
-from laas_service.app.opensm_agent import OpenSmAgent
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.conf.faults import FaultOptions
 from laas_service.conf.opensm import (
     OpenSmOptions,
-    check_reads_nothing,
     found_tools,
     looks_for_tools,
     opensm,
@@ -28,13 +25,11 @@ from laas_service.conf.opensm import (
 from laas_service.conf.opensm_site import site
 from laas_service.conf.sharing import SharingOptions
 from laas_service.conf.ufm import UfmOptions
-from laas_service.conf.worker import WorkerOptions
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring.database import Database, file_sets
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from opensm_writer.serve import ServedSets
-from opensm_writer.supervisor import Supervisor
 from opensm_writer.tools import Tools
 
 
@@ -202,46 +197,3 @@ class SubnetManagers:
             now=self._database.clock,
             fault_mode=FaultOptions.of(self._conf).rules.mode,
         )
-
-    @cached_property
-    def agents_opensm(self) -> OpenSm:
-        """The OpenSM beside an agent. Raises: InvalidInput: nothing reads its tables back."""
-        if OpenSmOptions.of(self._conf).reached_by == "ufm":
-            check_reads_nothing(self._conf)
-            return opensm(self._conf, Tools()) or OpenSm()
-        found = found_tools(self._conf)
-        beside = opensm(self._conf, found)
-        if beside is None or not (beside.dump_command or beside.dump_file):
-            why = found.problem or "it says that none is to be used"
-            fix = f"an agent reads tables back: {why}; mend that, or set dump_command or dump_file"
-            raise InvalidInput("[opensm] tools", self._conf.opensm.tools, fix)
-        return beside
-
-    @cached_property
-    def agent(self) -> OpenSmAgent:
-        """Looks after the OpenSM of this machine; reaches the service over REST alone.
-
-        Raises:
-            InvalidInput: also if no option says how tables are read back.
-            Unavailable: the fabric is not named, and the service does not answer.
-        """
-        options = OpenSmOptions.of(self._conf)
-        beside_ufm = options.reached_by == "ufm"
-        beside = self.agents_opensm
-        service = service_rest.ServiceRest(
-            service_rest.connect(self._conf),
-            options.agent_name,
-            options.agent_fabric,
-            now=beside.now,
-        )
-        supervisor = Supervisor(
-            options.directory,
-            service.fabric,
-            beside,
-            keep=options.keep,
-            timeout=WorkerOptions.of(self._conf).apply_timeout,
-            enforcement=options.enforcement if beside_ufm else "file",
-            reads_back=not beside_ufm,
-        )
-        interval, fetch = options.agent_poll_interval, partial(supervisor.fetch_set, service)
-        return OpenSmAgent(service.report, fetch, supervisor, interval=interval)

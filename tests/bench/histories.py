@@ -34,7 +34,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.requests import AllocationRequest
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.unit.adapters.test_store import HOSTS, SMALL, across_pods
 
 KEPT_DAYS = 30

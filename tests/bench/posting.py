@@ -31,7 +31,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.bench.policies import RADIX
 from tests.storm.journal import share, table
 

@@ -47,7 +47,7 @@ from sqlalchemy import Engine, event
 from laas_service.cmd import manage
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.bench import house, idling
 from tests.storm.journal import table
 

@@ -27,7 +27,7 @@ from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import Link
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from opensm_writer import parse
 from tests.drafts import on_ledger
 from tests.faults.fabrics import Fabric

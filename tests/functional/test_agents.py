@@ -15,7 +15,7 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.cmd import api
 from laas_service.domain.errors import InvalidInput
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.waiting import eventually
 
 F = "/v1/fabrics/main"

@@ -11,7 +11,7 @@ from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.conf import register_opts
 from laas_service.domain.errors import Conflict
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from opensm_writer import fileset
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import Tool

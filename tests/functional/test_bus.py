@@ -23,7 +23,7 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.marks import needs_rabbitmq
 from tests.servers.leash import spawn
 from tests.servers.rabbitmq import RabbitMQ

@@ -38,7 +38,7 @@ from laas_service.domain.verification import (
     shape_violations,
     walk_violations,
 )
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from opensm_writer import fileset, parse
 
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")

@@ -29,7 +29,8 @@ from laas_service import conf as options
 from laas_service.adapters import messaging
 from laas_service.api import auth, microversions
 from laas_service.domain.errors import InvalidInput
-from laas_service.wiring import Parts
+from laas_service.wiring.agent import agent
+from laas_service.wiring.parts import Parts
 from tests.scripts import executable
 
 ROOT = Path(__file__).parents[2]
@@ -353,19 +354,19 @@ def test_an_agent_where_opensm_runs(machine):
     assert "[database]" not in machine.files()[f"laas/{AGENT_CONF}"]
     conf.set_override("endpoint_override", "https://192.0.2.7/laas", group="laas")  # no Keystone
     parts = Parts(conf)
-    assert parts.subnet_managers.agent is not None
+    assert agent(conf) is not None
     assert parts.bus is not None
     assert conf.laas.username == "laas-opensm-agent"
     assert "user laas-opensm-agent" in machine.cloud()
     [started] = [c for c in machine.calls("run_process") if c.startswith("laas-opensm-agent")]
-    agent = machine.laas.with_name(AGENT_CONF)
-    assert started.endswith(f"laas-opensm-agent --config-file {agent}")
+    file = machine.laas.with_name(AGENT_CONF)
+    assert started.endswith(f"laas-opensm-agent --config-file {file}")
 
 
 def test_an_agent_needs_the_proxy_that_ends_tls(machine):
     machine.run("stack post-config", services=WITH_AGENT)
     with pytest.raises(InvalidInput, match=r"auth_url: 'http://192\.0\.2\.7/identity'.* use https"):
-        assert Parts(configured(machine, AGENT_CONF)).subnet_managers.agent
+        agent(configured(machine, AGENT_CONF))
 
 
 def test_without_an_agent_the_worker_writes_the_files(machine):

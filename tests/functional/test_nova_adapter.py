@@ -32,7 +32,7 @@ from laas_service.domain.errors import (
     NotFound,
     Unavailable,
 )
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.nova_standin import EVERYBODY, TOKEN, Cloud, Fault, Server
 
 RED, BLUE, GREEN = "red-project", "blue-project", "green-project"

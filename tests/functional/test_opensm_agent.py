@@ -31,7 +31,7 @@ from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.client.rest import SERVICE_TYPE, Rest
 from laas_service.domain.faults.reading import PortState
 from laas_service.domain.verification import physical_tables, walk_violations
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from opensm_writer import fileset, parse
 from tests.functional.test_opensm_keys import (
     FULL,

@@ -36,7 +36,7 @@ from laas_service.app.requests import AllocationRequest, AllocationView, SlotsRe
 from laas_service.domain.allocation import Sharing, SlotDemand
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.moves.consent import Consent, Movable
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests import crashes as page
 from tests.functional.test_crash import Site, converge, crashes, in_process
 from tests.nova_standin import TOKEN, Cloud, Server

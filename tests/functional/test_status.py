@@ -18,7 +18,7 @@ from laas_service.app.ports.compute import Handover
 from laas_service.app.ports.projects import NoProjects
 from laas_service.cmd import status
 from laas_service.conf import register_opts
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from opensm_writer import fileset
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import EXAMPLE, Tool, tenants

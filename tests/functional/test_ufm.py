@@ -23,7 +23,7 @@ from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.topology import parse_link
 from laas_service.messages import Applied, Condition, ConfirmedBy
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from opensm_writer.desired import partitions
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.render import Settings

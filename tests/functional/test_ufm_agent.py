@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import threading
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from werkzeug.serving import make_server
 from laas_service import conf as options
 from laas_service.domain.errors import InvalidInput
 from laas_service.messages import Condition
-from laas_service.wiring import Parts
+from laas_service.wiring.agent import agent
 from opensm_writer import desired
 from opensm_writer.opensm import OpenSm
 from opensm_writer.supervisor import Supervisor
@@ -159,11 +160,15 @@ class Beside:
         conf = cfg.ConfigOpts()
         options.register_opts(conf)
         conf(["--config-file", str(directory / "laas.conf")], project="laas")
-        self.parts, self.directory = Parts(conf), directory
+        self.conf, self.directory = conf, directory
+
+    @cached_property
+    def agent(self):
+        return agent(self.conf)
 
     def round(self):
-        self.parts.subnet_managers.agent.once()
-        return self.parts.subnet_managers.agent.once()
+        self.agent.once()
+        return self.agent.once()
 
     def close(self):
         self.server.shutdown()
@@ -214,10 +219,10 @@ def test_an_allocation_is_active_when_ufm_and_the_agent_have_it(ufm, tmp_path, e
         assert synced(site, id) is True
         lists = home / "current" / "guid_index.json"
         lists.write_text("{}")
-        beside.parts.subnet_managers.agent._look()
-        beside.parts.subnet_managers.agent._report()
+        beside.agent._look()
+        beside.agent._report()
         assert eventually(lambda: not synced(site, id), "it is synced with damaged files", 30)
-        beside.parts = Parts(beside.parts._conf)  # the agent starts anew
+        del beside.agent  # it starts anew
         assert beside.round().condition is Condition.APPLIED
         assert eventually(lambda: synced(site, id), "it is not synced", 30)
 
@@ -255,5 +260,5 @@ def test_an_agent_beside_ufm_reads_nothing_from_switches(ufm, tmp_path):
         for option in ("dump_command = dump_lfts", "log_file = /var/log/opensm.log"):
             with closing(Beside(site, tmp_path / "other", more=option)) as beside:
                 with pytest.raises(InvalidInput, match="beside UFM"):
-                    beside.parts.subnet_managers.agent  # noqa: B018
+                    beside.agent  # noqa: B018
                 shutil.rmtree(beside.directory)

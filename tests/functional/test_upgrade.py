@@ -24,7 +24,7 @@ from laas_service.app.lifecycle import State
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
 from laas_service.domain.errors import Unavailable
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.functional import earlier
 from tests.servers import mariadb, postgresql
 

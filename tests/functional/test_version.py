@@ -18,7 +18,7 @@ from laas_service.adapters.nova import cloud
 from laas_service.adapters.ufm.rest import UfmRest, UfmSettings
 from laas_service.conf import register_opts
 from laas_service.version import VERSION, user_agent
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest, AllocationView
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from opensm_writer import fileset
 from tests.servers import postgresql
 from tests.waiting import PATIENCE, eventually

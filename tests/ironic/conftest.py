@@ -13,7 +13,7 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.ironic import IronicCompute
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.servers.ironic import Ironic
 from tests.servers.keystone import Keystone

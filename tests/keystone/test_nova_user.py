@@ -21,7 +21,7 @@ from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.conf import register_opts
 from laas_service.domain.errors import InvalidInput, Unavailable
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.keystone.conftest import LONG
 from tests.nova_standin import Cloud, Fault, Server
 from tests.servers.keystone import PASSWORD

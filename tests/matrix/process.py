@@ -27,7 +27,7 @@ from laas_service import conf as options
 from laas_service.adapters import openstack_calls
 from laas_service.cmd.api import application
 from laas_service.cmd.manage import main as manage
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 
 GO, FAIL = "go", "fail"
 UNHURRIED = 120.0

@@ -22,7 +22,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.app.records import LinkState
 from laas_service.domain.topology import LeafLink
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests import nova_standin
 from tests.ibsim import Simulator
 from tests.matrix.proxy import Proxy

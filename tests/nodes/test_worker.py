@@ -26,7 +26,7 @@ from laas_service.app.requests import ReplaceRequest
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import HostsBusy
 from laas_service.domain.verification import violations
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests import crashes
 from tests.nodes.conftest import HYPERVISORS, NODES
 from tests.nodes.test_nodes import BLUE, RED, on_hypervisor

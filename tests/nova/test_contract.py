@@ -14,7 +14,7 @@ from laas_service.adapters.nova.cloud import NOVA_VERSION
 from laas_service.adapters.nova.placement import PLACEMENT_VERSION
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import HostsBusy
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests import nova_standin
 from tests.nova import cloud
 from tests.story.site import landed

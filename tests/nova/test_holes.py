@@ -36,7 +36,7 @@ from laas_service.app.records import Caller, Drift
 from laas_service.app.requests import AllocationRequest, AllocationView
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.nova import cloud
 from tests.story import site
 from tests.waiting import PATIENCE, eventually

@@ -24,7 +24,7 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.netlist import node_id
 from laas_service.app.lifecycle import Phase
 from laas_service.domain.inventory import PortRef
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from opensm_writer import parse
 from tests.faults.wiring import Judge, Wiring
 from tests.marks import needs_ibsim

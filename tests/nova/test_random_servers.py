@@ -26,7 +26,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import HOLDING, State
 from laas_service.app.records import AllocationRecord, Caller, HostState
 from laas_service.domain.errors import Conflict, HostsBusy
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.nova import cloud
 from tests.nova.test_holes import FORGED, KEY, Service
 from tests.story import site

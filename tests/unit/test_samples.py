@@ -4,6 +4,8 @@
 
 import configparser
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from sqlalchemy.engine import make_url
 from laas_service import conf as options
 from laas_service.api import policies
 from laas_service.conf import database, logins
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 
 ETC = Path(__file__).parents[2] / "etc"
 
@@ -81,13 +83,28 @@ def test_the_worker_can_be_made_of_its_sample():
     assert parts.subnet_managers.of_worker
 
 
-def test_the_agent_can_be_made_of_its_sample_and_needs_no_database():
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf(["--config-file", str(ETC / "laas" / "opensm-agent.conf")], project="laas")
-    parts = Parts(conf)
-    assert parts.subnet_managers.agent
-    assert "engine" not in vars(parts.database)
+ABSENT = "alembic flask keystonemiddleware networkx novaclient oslo_db oslo_policy sqlalchemy"
+
+ALONE = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[2].split()))  # an import of these fails
+from oslo_config import cfg
+from laas_service import conf as options
+from laas_service.cmd import opensm_agent
+from laas_service.wiring.agent import agent
+conf = cfg.ConfigOpts()
+options.register_opts(conf)
+conf(["--config-file", sys.argv[1]], project="laas")
+print(agent(conf).name)
+"""
+
+
+def test_the_agent_can_be_made_of_its_sample_without_packages_of_the_service():
+    words = [str(ETC / "laas" / "opensm-agent.conf"), ABSENT]
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, *words], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "laas-opensm-agent\n", done.stderr
 
 
 def test_rights_of_the_service_are_those_that_the_adapter_names():

@@ -15,7 +15,8 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller, LinkState
 from laas_service.app.requests import AllocationRequest, AllocationView
 from laas_service.domain.errors import InvalidInput, Unavailable
-from laas_service.wiring import Parts
+from laas_service.wiring.agent import agent
+from laas_service.wiring.parts import Parts
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
@@ -85,7 +86,7 @@ def test_an_agent_says_what_it_lacks(conf, set_up, said):
         group, _, option = name.partition(".")
         conf.set_override(option, value, group=group)
     with pytest.raises(InvalidInput, match=said):
-        assert Parts(conf).subnet_managers.agent
+        agent(conf)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 import argparse
 
 from laas_service.cmd.manage.shared import parts_of
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 
 
 def upgrade(args: argparse.Namespace) -> int:

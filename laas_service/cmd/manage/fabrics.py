@@ -41,7 +41,7 @@ from laas_service.garbage import collected_later
 
 if TYPE_CHECKING:
     from laas_service.adapters.db.store import SqlStore
-    from laas_service.wiring import Parts
+    from laas_service.wiring.parts import Parts
 
 FROM_UFM = "ufm:"
 """Stands for a file: the fabric is read from the UFM that [ufm] names."""

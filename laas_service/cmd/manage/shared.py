@@ -7,7 +7,7 @@ import argparse
 from laas_service.app.records import FabricRecord
 from laas_service.cmd.manage.configuration import configuration
 from laas_service.domain.errors import InvalidInput
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 
 
 def parts_of(args: argparse.Namespace) -> Parts:

@@ -21,7 +21,7 @@ from laas_service.domain.verification.chain_files import CHAINS_FILE
 from laas_service.domain.verification.chains import OddLinks, chain_verdict
 from laas_service.domain.wording import listed
 from laas_service.messages import FabricState
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from opensm_writer.functions import tables_of
 from opensm_writer.keys import Enforcement, KeyReading, reading_of
 from opensm_writer.parse import dumped_tables

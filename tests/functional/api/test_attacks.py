@@ -18,7 +18,7 @@ from laas_service.adapters.db.models import Base
 from laas_service.api.app import ROUTES
 from laas_service.conf import register_opts
 from laas_service.domain.errors import InvalidInput
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.functional.api.attacks import ADMIN, ATTEMPTS, CONTROLS, NASTY, NEW, RED, Endless
 from tests.functional.api.attacks import SERVICE as ROLE_SERVICE
 from tests.shared import REPO

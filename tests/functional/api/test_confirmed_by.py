@@ -17,7 +17,7 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.cmd import api
 from laas_service.messages import Applied, ConfirmedBy
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.functional.api.conftest import CheckedClient
 from tests.functional.api.test_process import command
 from tests.servers.leash import spawn

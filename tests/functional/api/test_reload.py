@@ -18,7 +18,7 @@ from laas_service.app.queue_moves import RoomMode
 from laas_service.cmd import reloading
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
-from laas_service.wiring import Parts
+from laas_service.wiring.parts import Parts
 from tests.functional.api.test_process import command
 from tests.servers.leash import spawn
 from tests.waiting import PATIENCE, eventually
