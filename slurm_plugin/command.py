@@ -37,6 +37,7 @@ from slurm_plugin.decide import (
     Unhold,
     decide,
 )
+from slurm_plugin.departures import Departures
 from slurm_plugin.service import Service
 from slurm_plugin.slurm import SlurmFailed
 from slurm_plugin.world import Mark, Settings, World
@@ -58,6 +59,7 @@ class Daemon:
         self._hosts: frozenset[str] = frozenset()
         self._read_at = -FRESH
         self.stop = threading.Event()
+        self._departures = Departures(self.stop)
 
     def world(self) -> World:
         """Read the service first: an allocation's job is then older. Raises: as ``round``."""
@@ -76,14 +78,27 @@ class Daemon:
         """
         slurm.keep_gate()
         world = self.world()
-        for instruction in decide(world, self._settings):
+        instructions = decide(world, self._settings)
+        doubtful = {e.allocation.id for e in instructions if isinstance(e, Release)}
+        self._departures.forget_others(doubtful)
+        for instruction in instructions:
             if self.stop.is_set():
                 break
             try:
+                if isinstance(instruction, Release) and not self._may(instruction, world):
+                    continue
                 perform(instruction, self._service, world.now)
             except (SlurmFailed, Refused) as error:
                 LOG.warning("%s: %s", type(instruction).__name__, error)
         return world
+
+    def _may(self, release: Release, world: World) -> bool:
+        """Whether the job of an allocation is known to run nowhere."""
+        allocation = release.allocation
+        if release.certain or allocation.state == "queued":
+            return True
+        up = {node.name for node in world.nodes if not node.down}
+        return self._departures.has_left(allocation, set(allocation.hosts) - up)
 
     def serve(self) -> None:
         """Rounds until ``stop``, or until nothing is left if the partition is switched off."""

@@ -47,10 +47,11 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give an allocation back."""
+    """Give an allocation back; unless ``certain``, only once the job has left its nodes."""
 
     allocation: Allocation
     why: str
+    certain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def decide(world: World, settings: Settings) -> list[Instruction]:
     for job in world.jobs:
         given = by_job.pop(job.id, [])
         if job.over:
-            done += [Release(each, f"job {job.id} has ended") for each in given]
+            done += [Release(each, f"job {job.id} has ended", _left(job, each)) for each in given]
             continue
         own = _kept(job, given, settings)
         done += [Release(each, f"job {job.id} has another") for each in given if each is not own]
@@ -171,6 +172,14 @@ def _kept(job: Job, given: list[Allocation], settings: Settings) -> Allocation |
         ),
     )
     return ranked[0] if ranked else None
+
+
+def _left(job: Job, own: Allocation) -> bool:
+    """Whether Slurm itself knows that a job that is over ran on these hosts and has left them.
+
+    It may have forgotten a start: of a job that was cancelled while it seemed to wait, say.
+    """
+    return own.hosts == tuple(sorted(job.left)) and own.created <= job.ended
 
 
 def _running(job: Job, own: Allocation | None, world: World) -> Iterator[Instruction]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -45,11 +47,16 @@ class SlurmFailed(Exception):
     """A command of Slurm failed; the text is its own."""
 
 
-def run(*command: str) -> str:
-    """The output of a command. Raises: SlurmFailed."""
+def run(*command: str, **environment: str) -> str:
+    """The output of a command, with these variables added. Raises: SlurmFailed."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+            command,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmFailed(f"{command[0]}: {error}") from error
@@ -86,6 +93,15 @@ def read_nodes(partition: str) -> list[Node]:
     return [node_of(node) for node in shown if partition in node["partitions"]]
 
 
+def steps(node: str) -> frozenset[int]:
+    """The jobs of which a node's own slurmd runs a step. Raises: SlurmFailed, if it is silent."""
+    shown = run("scontrol", "show", "slurmd", node, SLURMD_NODENAME=node)
+    found = re.search(r"^Active Steps\s*=\s*(.*)$", shown, re.MULTILINE)
+    if found is None:
+        raise SlurmFailed(f"scontrol show slurmd {node} does not name its steps: {shown.strip()}")
+    return frozenset(int(job) for job in re.findall(r"(?:^|[ ,=])(\d+)", found[1]))
+
+
 def job_of(shown: Any) -> Job:
     """A job as ``squeue --json`` shows it. Raises: SlurmFailed."""
     state = _state(shown["job_state"])
@@ -105,6 +121,8 @@ def job_of(shown: Any) -> Job:
         excluded=expanded(shown["excluded_nodes"]),
         features=shown["features"],
         allocated=expanded(shown["nodes"]) if state not in ("PENDING", *OVER) else (),
+        left=expanded(shown["nodes"]) if state in OVER else (),
+        ended=_number(shown["end_time"]) or 0,
         mark=Mark.of(shown["admin_comment"]),
         tasks=() if last else left,
         batch=bool(shown["batch_flag"]),
@@ -120,6 +138,7 @@ def node_of(shown: Any) -> Node:
     names = features.split(",") if isinstance(features, str) else features
     return Node(
         name=shown["name"],
+        down=words[0].lower() == "down",
         usable=words[0].lower() in _WORKING and not flags & _CLOSED,
         features=frozenset(name for name in names if name),
     )

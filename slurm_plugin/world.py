@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 
 GATE = "laas_gate"
@@ -79,6 +80,10 @@ class Job:
     features: str = ""
     allocated: tuple[str, ...] = ()
     """Nodes that it runs on."""
+    left: tuple[str, ...] = ()
+    """Of a job that is over: nodes that it ran on, all of which told Slurm that it has left."""
+    ended: int = 0
+    """Of a job that is over: when, in seconds since the epoch."""
     mark: Mark | None = None
     tasks: tuple[int, ...] = ()
     """First tasks of an array that Slurm keeps in one record; the others follow."""
@@ -112,6 +117,8 @@ class Node:
     usable: bool = True
     """Whether Slurm would start a job there once it is idle."""
     features: frozenset[str] = frozenset()
+    down: bool = False
+    """Slurm has given up the node and all jobs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,8 @@ class Allocation:
     changing: bool = False
     words: str = ""
     """What it waits for, what has failed, or its shape."""
+    created: float = 0.0
+    """Seconds since the epoch."""
 
     @classmethod
     def of(cls, shown: Any) -> Self | None:
@@ -152,6 +161,7 @@ class Allocation:
             confirmed_by=shown.get("confirmed_by"),
             changing=shown.get("changing") is not None,
             words=words,
+            created=datetime.fromisoformat(shown["created_at"]).timestamp(),
         )
 
 

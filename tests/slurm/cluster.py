@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ SlurmctldHost=localhost
 SlurmctldPort={port}
 SlurmUser=root
 AuthType=auth/none
+AuthInfo=cred_expire=5
 CredType=cred/none
 StateSaveLocation={directory}/state
 SlurmctldPidFile={directory}/slurmctld.pid
@@ -185,6 +187,17 @@ class Cluster:
             words = ("slurmd", "-D", "-N", host, "-f", f"{self.controller.directory}/slurm.conf")
             self._nodes[host] = spawn(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
+    @contextlib.contextmanager
+    def silent_nodes(self) -> Iterator[None]:
+        """No slurmd answers within the block; what runs on the nodes runs on."""
+        for node in self._nodes.values():
+            node.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for node in self._nodes.values():
+                node.send_signal(signal.SIGCONT)
+
     def stop_node(self, host: str) -> None:
         os.killpg(self._nodes[host].pid, signal.SIGKILL)
         self._nodes.pop(host).wait()
@@ -236,24 +249,24 @@ class Cluster:
 
     def violations(self, jobs: Sequence[int]) -> list[str]:
         """Every broken promise to these jobs: each ran, and on its own active allocation alone."""
-        found, ran, running = [], set(), dict[str, int]()
+        found, ended = [], set()
+        runs = dict[tuple[int, float], list[Any]]()
         for seen in self.witnessed():
-            if seen["job"] not in jobs:
-                continue
-            own = [hosts for _, state, hosts in seen["owned"] if state == "active"]
-            if own != [seen["nodes"]]:
-                found.append(f"{seen['moment']} of {seen['job']}: {seen['nodes']}, owns {own}")
-            for node in seen["nodes"]:
-                other = running.get(node)
-                if other not in (None, seen["job"]):
-                    found.append(f"{node}: jobs {other} and {seen['job']}")
-                if seen["moment"] == "start":
-                    running[node] = seen["job"]
-                else:
-                    running.pop(node, None)
-            if seen["moment"] == "end":
-                ran.add(seen["job"])
-        return found + [f"{job} never ended well" for job in jobs if job not in ran]
+            if seen["job"] in jobs:
+                runs.setdefault((seen["job"], seen["run"]), []).append(seen)
+                own = [hosts for _, state, hosts in seen["owned"] if state == "active"]
+                if own != [seen["nodes"]]:
+                    found.append(f"{seen['moment']} of {seen['job']}: {seen['nodes']}, owns {own}")
+                if seen["moment"] == "end":
+                    ended.add(seen["job"])
+        last = dict[str, tuple[float, int]]()  # by node: until when a job was seen there
+        for (job, start), seen_there in sorted(runs.items(), key=lambda run: run[0][1]):
+            for node in seen_there[0]["nodes"]:
+                until, other = last.get(node, (0.0, job))
+                if start < until and other != job:
+                    found.append(f"{node}: jobs {other} and {job}")
+                last[node] = max(last.get(node, (0.0, job)), (seen_there[-1]["at"], job))
+        return found + [f"{job} never ended well" for job in jobs if job not in ended]
 
     def jobs(self) -> dict[int, Any]:
         """All jobs by id, as ``squeue --json`` shows them."""
@@ -296,6 +309,10 @@ class Cluster:
     def wait_until_free(self) -> None:
         """Return when no allocation is left."""
         eventually(lambda: not self.allocations(), self.told)
+
+    def said(self) -> str:
+        """The log of ``laas-slurm``."""
+        return (self.directory / "laas-slurm.log").read_text()
 
     def told(self) -> str:
         """What there is to see, for a test that fails."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Runs inside a job: writes, at its start and its end, where it runs and what it owns.
+"""Runs inside a job: writes again and again, from start to end, where it runs and what it owns.
 
     witness.py URL FILE SECONDS
 
@@ -13,6 +13,9 @@ import subprocess
 import sys
 import time
 import urllib.request
+
+PAUSE = 0.7
+"""Seconds between two lines."""
 
 
 def owned(url: str, job: str) -> list[tuple[str, str, list[str]]]:
@@ -31,13 +34,18 @@ def main() -> None:
     names = subprocess.run(
         ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True
     ).stdout.split()
-    for moment in ("start", "end"):
-        seen = {"job": int(job), "moment": moment, "at": time.time(), "nodes": sorted(names)}
-        line = json.dumps({**seen, "owned": owned(url, job)})
+    started = time.time()
+    until, moment = started + float(seconds), "start"
+    while True:
+        seen = {"job": int(job), "run": started, "moment": moment, "at": time.time()}
+        line = json.dumps({**seen, "nodes": sorted(names), "owned": owned(url, job)})
         with open(file, "a") as told:
             told.write(f"{line}\n")
-        if moment == "start":
-            time.sleep(float(seconds))
+        if moment == "end":
+            return
+        left = until - time.time()
+        moment = "end" if left <= PAUSE else "on"
+        time.sleep(max(0.0, min(PAUSE, left)))
 
 
 if __name__ == "__main__":

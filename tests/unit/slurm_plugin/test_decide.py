@@ -184,8 +184,9 @@ def test_switching_off_lets_all_jobs_go():
 def test_an_allocation_as_rest_shows_it():
     """Fields of situations are absent."""
     least = {"id": "a", "name": "job-7", "state": "active", "requested": 1, "policy": "jigsaw"}
+    least["created_at"] = "1970-01-01T00:01:00Z"
     own = Allocation.of({**least, "hosts": [{"name": "n0"}], "confirmed_by": "switches"})
-    assert own == owned(job=7, words="jigsaw, 1 hosts, contention_free: no")
+    assert own == owned(job=7, words="jigsaw, 1 hosts, contention_free: no", created=60.0)
     assert Allocation.of({**least, "name": "blue"}) is None
 
 
@@ -202,6 +203,8 @@ class Site:
         self.allocations = {}
         self.down = set()
         self.serial = 0
+        self.forgotten = []
+        """Jobs and hosts on which they run although Slurm does not know it any more."""
         self.calm = False
         """Nothing fails any more, and each job that runs ends."""
 
@@ -231,8 +234,9 @@ class Site:
                 self.allocations[id] = Allocation(
                     id, job.id, "queued", requested=job.nodes, duration=job.seconds, avoided=avoid
                 )
-            case Release(allocation, _):
-                self.allocations.pop(allocation.id, None)
+            case Release(allocation, _, certain):
+                if certain or (allocation.job, allocation.hosts) not in self.forgotten:
+                    self.allocations.pop(allocation.id, None)
             case Open(job, hosts, mark):
                 self.change(job, licenses=(), required=hosts, mark=mark)
             case Gate(job, mark):
@@ -263,10 +267,17 @@ class Site:
                 self.jobs[job.id] = replace(job, priority=self.rng.choice([0, 1, 1, 5]))
             case "RUNNING":
                 chance = self.rng.random()
-                if not calm and chance < 0.2:  # requeued
+                if not calm and chance < 0.1:  # slurmctld is killed before it saved the start
+                    self.forgotten.append((job.id, job.allocated))
+                    gone = self.rng.choice(["PENDING", "CANCELLED"])
+                    self.jobs[job.id] = replace(job, state=gone, allocated=(), ended=self.now)
+                elif not calm and chance < 0.2:  # requeued
                     self.jobs[job.id] = replace(job, state="PENDING", allocated=())
                 elif chance < 0.5 or calm:
-                    self.jobs[job.id] = replace(job, state="COMPLETED", allocated=())
+                    over = {"left": job.allocated, "ended": self.now}
+                    self.jobs[job.id] = replace(job, state="COMPLETED", allocated=(), **over)
+        if self.forgotten and self.rng.random() < 0.2:  # the nodes register, and Slurm ends it
+            self.forgotten.pop()
         if not calm and self.rng.random() < 0.1:
             self.down = set(self.rng.sample(HOSTS, self.rng.randrange(3)))
         self.check()
@@ -293,6 +304,8 @@ class Site:
             if job.state == "RUNNING":
                 own = [a for a in self.allocations.values() if a.job == job.id]
                 assert any(set(job.allocated) <= set(a.hosts) for a in own), job
+        for job, hosts in self.forgotten:
+            assert any((a.job, a.hosts) == (job, hosts) for a in self.allocations.values()), job
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -312,6 +325,22 @@ def test_random_histories_keep_jobs_on_their_hosts_and_leave_nothing(seed):
         if all(job.over for job in site.jobs.values()) and not site.allocations:
             return
     pytest.fail(f"{site.jobs}\n{site.allocations}")
+
+
+def test_only_a_job_that_ran_on_its_hosts_and_left_them_is_certainly_gone():
+    over = Job(1, "COMPLETED", mark=NEW, left=("n0",), ended=50)
+    for job, given, certain in [
+        (over, owned(created=40), True),
+        (over, owned(created=60), False),  # requeued since, and slurmctld forgot it
+        (replace(over, left=()), owned(created=40), False),  # it seemed to wait until its end
+        (replace(over, left=("n0", "n1")), owned(created=40), False),
+    ]:
+        assert decide(world(job, allocations=[given]), SETTINGS) == [
+            Release(given, "job 1 has ended", certain)
+        ]
+    assert decide(world(allocations=[owned()]), SETTINGS) == [
+        Release(owned(), "Slurm knows no job 1", certain=False)
+    ]
 
 
 def test_a_job_whose_launch_failed_is_not_held_for_ever():

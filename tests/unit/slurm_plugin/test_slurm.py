@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_plugin.slurm import job_of, node_of, tasks
+from slurm_plugin import slurm
+from slurm_plugin.slurm import SlurmFailed, job_of, node_of, tasks
 from slurm_plugin.world import Job, Mark, Node
 
 OLD = {
@@ -26,6 +27,7 @@ OLD = {
     "array_task_id": None,
     "array_task_string": "",
     "batch_flag": True,
+    "end_time": 0,
 }
 NEW = OLD | {
     "job_state": ["PENDING"],
@@ -98,4 +100,21 @@ def test_expressions_of_tasks():
 )
 def test_a_node(state, flags, usable):
     shown = {"name": "n0", "state": state, "state_flags": flags, "features": "a,b"}
-    assert node_of(shown) == Node("n0", usable, frozenset("ab"))
+    down = state in ("down", ["DOWN"])
+    assert node_of(shown) == Node("n0", usable, frozenset("ab"), down)
+
+
+@pytest.mark.parametrize(
+    ("said", "jobs"),
+    [("NONE", ()), ("7", (7,)), ("7.0, 12.batch", (7, 12)), ("StepId=7.batch,StepId=8.0", (7, 8))],
+)
+def test_steps_of_a_node(monkeypatch, said, jobs):
+    shown = f"Active Steps             = {said}\nActual CPUs = 2\nHostname                 = n0\n"
+    monkeypatch.setattr(slurm, "run", lambda *words, **environment: shown)
+    assert slurm.steps("n0") == frozenset(jobs)
+
+
+def test_a_node_that_names_no_steps_is_silent(monkeypatch):
+    monkeypatch.setattr(slurm, "run", lambda *words, **environment: "")
+    with pytest.raises(SlurmFailed, match="n0 does not name its steps"):
+        slurm.steps("n0")
