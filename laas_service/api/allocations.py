@@ -226,7 +226,7 @@ def _change_slots(
     call.require(policies.RESIZE)
     bandwidth, deviation = amounts(body.bandwidth), amounts(body.deviation)
     asked = SlotsRequest(slots=body.slots, bandwidth=bandwidth, deviation=deviation)
-    use_cases = call.changes
+    use_cases = call.use_cases.sharing
     if body.dry_run:
         proposal = use_cases.propose_slots(call.caller, allocation_id, asked, versions)
         return _changed(call, allocation_id, query, proposal)

@@ -43,6 +43,9 @@ from laas_service.api.proxies import Proxies
 from laas_service.api.rate_limit import CHANGES, Buckets
 from laas_service.api.request_parsing import parsed
 from laas_service.api.resource import Answer, Call, Operation
+from laas_service.api.sharing import schemas as sharing_schemas
+from laas_service.api.sharing import views as sharing_views
+from laas_service.api.sharing.metrics import PromiseGauges
 from laas_service.app.use_cases import UseCases
 from laas_service.domain.errors import LaasError, NotSupported, TooManyRequests, Unavailable
 
@@ -121,9 +124,9 @@ ROUTES = (
     Operation(
         "POST",
         f"{FABRIC}/consolidate",
-        fabrics.consolidate,
+        sharing_views.consolidate,
         "laas:fabric:make_room",
-        {200: schemas.ConsolidationPlan, 202: schemas.ConsolidationPlan},
+        {200: sharing_schemas.ConsolidationPlan, 202: sharing_schemas.ConsolidationPlan},
     ),
     Operation(
         "POST",
@@ -138,7 +141,12 @@ ROUTES = (
     _patch(SWITCH, leaves.change, "laas:fabric:update", leaves.Leaf),
     _get(f"{FABRIC}/hosts", fabrics.hosts, "laas:fabric:inventory", schemas.HostList),
     _get(f"{FABRIC}/links", fabrics.links, "laas:fabric:inventory", schemas.LinkList),
-    _get(f"{FABRIC}/promises", fabrics.promises, "laas:fabric:inventory", schemas.PromiseList),
+    _get(
+        f"{FABRIC}/promises",
+        sharing_views.promises,
+        "laas:fabric:inventory",
+        sharing_schemas.PromiseList,
+    ),
     _get(f"{FABRIC}/idle", fabrics.idle, "laas:fabric:inventory", schemas.Idle),
     _get(f"{FABRIC}/plane", fabrics.show_plane, "laas:fabric:inventory", schemas.SharedPlane),
     Operation(
@@ -247,7 +255,9 @@ def create_app(
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    pipeline = RequestPipeline(use_cases, Gate(conf), ServiceMetrics(use_cases), conf)
+    pipeline = RequestPipeline(
+        use_cases, Gate(conf), ServiceMetrics(use_cases, PromiseGauges(use_cases)), conf
+    )
     for route in ROUTES:
         app.add_url_rule(
             route.path,

@@ -7,7 +7,6 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from itertools import groupby
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -19,7 +18,6 @@ from laas_service.app.records import Drift, Source
 from laas_service.app.requests import Watched
 from laas_service.app.use_cases import UseCases
 from laas_service.app.views.parts import part
-from laas_service.app.views.promises import PromiseEntry
 from laas_service.app.views.utilization import UseCount, Utilization
 from laas_service.domain.errors import Conflict, Unavailable
 from laas_service.domain.faults.memory import LinkCondition
@@ -31,10 +29,11 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 class ServiceMetrics:
     """The counters of one process, and the gauges of every fabric."""
 
-    def __init__(self, use_cases: UseCases) -> None:
+    def __init__(self, use_cases: UseCases, *further: Collector) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(FabricGauges(use_cases))
-        self.registry.register(PromiseGauges(use_cases))
+        for collector in further:
+            self.registry.register(collector)
         self.registry.register(TrafficCounters(use_cases))
         self.registry.register(Searches(use_cases))
         self.registry.register(AgentGauges(use_cases))
@@ -363,48 +362,6 @@ def _floats(
     metric: FabricMetric, use: Utilization, watched: Watched
 ) -> Mapping[tuple[str, ...], float]:
     return {labels: float(value) for labels, value in metric.values(use, watched).items()}
-
-
-class PromiseGauges(Scraped):
-    """The fullest link of each allocation that shares its hosts; shares of its bandwidth."""
-
-    def families(self) -> Iterator[Metric]:
-        labels = ("fabric", "allocation")
-        promised = GaugeMetricFamily(
-            "laas_shared_links_promised",
-            "Highest share of its bandwidth that a link of shared hosts promises.",
-            labels=labels,
-        )
-        measured = GaugeMetricFamily(
-            "laas_shared_links_measured",
-            "Highest share of that bandwidth that was measured on a link with promises.",
-            labels=labels,
-        )
-        outage = GaugeMetricFamily(
-            "laas_shared_links_outage",
-            "Highest probability that demands exceed a link of shared hosts.",
-            labels=labels,
-        )
-
-        def fullest(found: list[PromiseEntry]) -> list[tuple[GaugeMetricFamily, float]]:
-            read = [e.measured.bandwidth for e in found if e.measured is not None]
-            return [
-                (promised, max(entry.load.occupancy for entry in found)),
-                (outage, max(entry.load.outage for entry in found)),
-                *((measured, max(read) / found[0].sharing.bandwidth) for _ in read[:1]),
-            ]
-
-        cases = self._use_cases.fabrics
-        try:
-            for fabric in cases.fabrics():
-                for id, entries in groupby(cases.promises(fabric.id), lambda e: e.allocation):
-                    found, at = list(entries), [fabric.id, id]
-                    name = f"metrics of allocation {id}"
-                    for family, value in part(name, partial(fullest, found), []):
-                        family.add_metric(at, value)
-        except Unavailable:
-            return
-        yield from (promised, measured, outage)
 
 
 class TrafficCounters(Scraped):

@@ -42,7 +42,6 @@ from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import LaasError
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
-from laas_service.domain.sharing.policy import SharedSlots
 
 LOG = logging.getLogger(__name__)
 
@@ -81,12 +80,9 @@ class AdmissionQueue:
         *,
         clock: Callable[[], datetime],
     ) -> None:
-        """``policies`` are all that a request may have been recorded with.
-
-        That of class ``shared`` need not be among them.
-        """
+        """``policies`` are all that a request may have been recorded with."""
         self._store = store
-        self._policies: Mapping[str, Policy] = {SharedSlots.name: SharedSlots(), **policies}
+        self._policies = policies
         self._discipline = discipline
         self._clock = clock
         self._settled: dict[str, _Settled] = {}

@@ -15,8 +15,8 @@ from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.allocation_views import AllocationViews
 from laas_service.app.handovers import handover_of, host_names, is_in_compute
+from laas_service.app.kinds import Kinds
 from laas_service.app.lifecycle import LIVE, State
-from laas_service.app.lookup import Lookup
 from laas_service.app.ports.compute import KEPT, Compute
 from laas_service.app.ports.snapshots import Draft, Snapshot
 from laas_service.app.ports.store import Store
@@ -27,14 +27,13 @@ from laas_service.app.records import (
     Event,
     QueueWait,
 )
-from laas_service.app.refusals import explained, with_withheld_hosts
+from laas_service.app.refusals import with_withheld_hosts
 from laas_service.app.requests import (
     AllocationRequest,
     AllocationView,
     Proposal,
     Runtime,
     ServicePolicy,
-    check_demand,
 )
 from laas_service.app.retries import REPEATED
 from laas_service.app.wording import reasons, waits
@@ -44,11 +43,8 @@ from laas_service.domain.errors import (
     Conflict,
     HostsBusy,
     InvalidInput,
-    NotSupported,
 )
 from laas_service.domain.moves.consent import Consent
-from laas_service.domain.policies.base import BudgetedPolicy
-from laas_service.domain.tenancy import SharedHosts, Slots
 from laas_service.domain.topology import Topology
 
 LONGEST = 10 * 365 * 24 * 3600
@@ -71,7 +67,7 @@ class AllocationUseCases:
         self,
         store: Store,
         compute: Compute,
-        lookup: Lookup,
+        kinds: Kinds,
         queue: AdmissionQueue,
         quotas: ProjectLimits,
         views: AllocationViews,
@@ -80,7 +76,7 @@ class AllocationUseCases:
     ) -> None:
         self._store = store
         self._compute = compute
-        self._lookup = lookup
+        self._kinds, self._lookup = kinds, kinds.lookup
         self._queue = queue
         self._quotas = quotas
         self._views = views
@@ -132,9 +128,8 @@ class AllocationUseCases:
         if isinstance(answer, NoFit):
             effort = RequestBudget(min(BRIEF, budget.left))
             return self._explained(caller, request, answer, budget, effort, server_limit)
-        if isinstance(answer.kind, SharedHosts) and answer.state is not State.QUEUED:
-            fabric, id = answer.fabric, answer.id
-            self._lookup.slots.prepare(lambda: self._store.fabrics.ledger(fabric)[0].ledger(id))
+        if answer.state is not State.QUEUED:
+            self._kinds.of(answer.kind).admitted(answer)
         self._runtime.wake()
         if topology is not here.fabric.topology:  # a re-import, or an answer to the same key
             return self._views.view(answer)
@@ -347,15 +342,7 @@ class AllocationUseCases:
 
     def _check(self, asked: AllocationRequest) -> None:
         """Return if the request itself is right. Raises: InvalidInput, NotSupported."""
-        kind = asked.kind
-        if kind.whole_hosts:
-            self._lookup.policy(asked.policy)
-        if self._offer.unshared and isinstance(kind, SharedHosts | Slots):
-            raise NotSupported(f"hosts are not shared here: {self._offer.unshared}")
-        if isinstance(kind, Slots):
-            check_demand(kind.demand)
-        elif asked.hosts < 1:
-            raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
+        self._kinds.of(asked.kind).check(asked)
         if asked.duration is not None and not 0 < asked.duration <= LONGEST:
             raise InvalidInput("duration", asked.duration, f"give 1 to {LONGEST} seconds")
 
@@ -363,33 +350,22 @@ class AllocationUseCases:
         self, caller: Caller, asked: AllocationRequest, snapshot: Snapshot
     ) -> AllocationRequest:
         """The request with an id, the defaults and numbers instead of names."""
-        kind = asked.kind
-        policy = self._lookup.policy(asked.policy) if kind.whole_hosts else self._lookup.slots
-        parent = asked.parent
-        if not kind.whole_hosts:
-            part = self._lookup.part(caller, snapshot, asked)
-            fabric, parent = part.fabric, part.id
-        elif asked.parent is not None:
-            fabric = self._lookup.container(caller, snapshot, asked).fabric
-        else:
-            fabric = self._lookup.fabric(snapshot, asked.fabric)
-        here = snapshot.possible[fabric]
-        if isinstance(kind, SharedHosts) and here.fabric.topology.rails > 1:
-            raise InvalidInput("sharing", "...", f"hosts of {fabric} have more than one rail")
+        target = self._kinds.of(asked.kind).target(caller, snapshot, asked)
+        here = snapshot.possible[target.fabric]
         project = self._lookup.project(caller, asked.project_id)
         return replace(
             asked,
             id=self._runtime.new_id(),
-            fabric=fabric,
-            parent=parent,
-            policy=policy.name,
+            fabric=target.fabric,
+            parent=target.parent,
+            policy=target.policy,
             project_id=project,
             project_checked=self._lookup.is_known(caller, project),
             constraints=self._lookup.constraints(here, asked),
             avoid=(),
             by=caller.initiator,
             limits=self._quotas.limits,
-            alone=self._quotas.one_per_project and not kind.encloses,
+            alone=self._quotas.one_per_project and not asked.kind.encloses,
             as_asked=asked,
         )
 
@@ -409,19 +385,9 @@ class AllocationUseCases:
 
         ``effort`` is for how to make room.
         """
-        if isinstance(kind := request.kind, Slots):
-            ledger, _ = self._store.fabrics.ledger(request.fabric)
-            empty = ledger.ledger(request.parent).unowned()
-            possible = self._lookup.slots.fits(empty, kind.demand, budget)
-            cut_off = refusal.cut_off or budget.cut
-            answer = replace(refusal, fits_when_empty=possible, cut_off=cut_off)
-            return with_withheld_hosts(self._store, answer, request, caller)
-        policy = BudgetedPolicy(self._lookup.policy(request.policy), budget)
-        ledger = self._store.fabrics.ledger(request.fabric)[0].ledger(request.parent)
-        words = self._store.components.words(request.fabric)
-        admin = caller.admin
-        answer = explained(refusal, request, policy, ledger, admin, words, effort, server_limit)
-        answer = replace(answer, cut_off=budget.cut or effort.cut)
+        answer = self._kinds.of(request.kind).explained(
+            caller, request, refusal, budget, effort, server_limit
+        )
         return with_withheld_hosts(self._store, answer, request, caller)
 
     def _check_empty(self, record: AllocationRecord) -> None:

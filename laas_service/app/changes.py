@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The use cases that change a placement: another size, other slots, other hosts, other links."""
+"""The use cases that change a placement: another size, other hosts, other links."""
 
 from collections.abc import Callable, Collection
 
 from laas_service.app import lifecycle
-from laas_service.app.lifecycle import Change
 from laas_service.app.lookup import Lookup
 from laas_service.app.placement_changes import (
     Replacement,
     Resize,
-    SlotChange,
     begin_link_repair,
     begin_replacement,
     begin_resize,
-    begin_slot_change,
     begun,
 )
 from laas_service.app.ports.compute import Compute
@@ -30,8 +27,6 @@ from laas_service.app.requests import (
     Proposal,
     ReplaceRequest,
     ResizeRequest,
-    SlotsRequest,
-    check_demand,
 )
 from laas_service.app.retries import REPEATED
 from laas_service.app.wording import reasons, waits
@@ -44,7 +39,6 @@ from laas_service.domain.errors import (
 )
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.tenancy import Slots
 from laas_service.domain.wording import listed
 
 
@@ -137,56 +131,6 @@ class ChangeUseCases:
         if isinstance(answer, NoFit):
             return with_withheld_hosts(self._store, answer, record, caller)
         return self._proposed(record, view, placed, answer)
-
-    @REPEATED.wraps
-    def change_slots(
-        self,
-        caller: Caller,
-        id: str,
-        asked: SlotsRequest,
-        versions: Collection[int] | None = None,
-    ) -> AllocationRecord | NoFit:
-        """Begin to give an allocation other slots, another bandwidth, or both; safe to repeat.
-
-        Fewest virtual machines move, and less of both moves none. The record comes back unchanged
-        if it has what is asked for, or gets it already.
-
-        Raises:
-            NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
-            Conflict: it has hosts and no slots, is not active, or its slots change already.
-            InvalidInput: less than 1 slot, or a bandwidth that is not above 0.
-        """
-        record = self._lookup.expected(caller, id, versions)
-        if isinstance(kind := record.kind, Slots) and asked.demand(kind.demand) == kind.demand:
-            return record
-        wanted = self._slot_change(record, asked)
-        limits = self._quotas.limits
-        answer = begin_slot_change(
-            self._store.placement_changes, record, wanted, caller.initiator, limits
-        )
-        return self._begun(answer, record, caller)
-
-    def propose_slots(
-        self,
-        caller: Caller,
-        id: str,
-        asked: SlotsRequest,
-        versions: Collection[int] | None = None,
-    ) -> Proposal | NoFit:
-        """The answer that ``change_slots`` would give now, without changing anything.
-
-        Raises: as ``change_slots``.
-        """
-        record = self._lookup.expected(caller, id, versions)
-        placed, wanted = lifecycle.check_slots_changeable(record), self._slot_change(record, asked)
-        if (more := wanted.demand.slots - record.demand.slots) > 0:
-            self._quotas.check_slots(record.project_id, more)
-        view, _ = self._store.fabrics.ledger(record.fabric)
-        answer = wanted.chosen(view.copy(), record, placed)
-        if isinstance(answer, NoFit):
-            return with_withheld_hosts(self._store, answer, record, caller)
-        fabric = self._store.fabrics.get(record.fabric)
-        return Proposal(fabric, record.project_id, answer, change=Change.begun(placed, answer))
 
     @REPEATED.wraps
     def replace_hosts(
@@ -306,15 +250,6 @@ class ChangeUseCases:
         fabric = self._store.fabrics.get(record.fabric)
         cost = view.features.cost(answer.hosts(fabric.topology))
         return Proposal(fabric, record.project_id, answer, cost, begun(view, placed, answer))
-
-    def _slot_change(self, record: AllocationRecord, asked: SlotsRequest) -> SlotChange:
-        """Raises: Conflict, InvalidInput."""
-        lifecycle.check_slots_changeable(record)
-        demand = asked.demand(record.demand)
-        check_demand(demand)
-        names = self._store.fabrics.get(record.fabric).inventory.host_names
-        budget = RequestBudget(self._search_budget)
-        return SlotChange(demand, self._lookup.slots, names, budget, self._compute.claims_slots)
 
     def _while_changing(
         self, caller: Caller, record: AllocationRecord, asked: ResizeRequest

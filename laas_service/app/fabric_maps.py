@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
@@ -16,22 +16,19 @@ from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Word
 from laas_service.app.refusals import with_room
-from laas_service.app.requests import AllocationRequest, Question, check_demand
+from laas_service.app.requests import Question
 from laas_service.app.views import inventory
 from laas_service.app.views.parts import part
-from laas_service.app.views.promises import PromiseEntry, promises
-from laas_service.app.views.slot_fit import slot_fit
 from laas_service.app.views.utilization import UseCount, course, utilization
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.constrained import explain_constraints, propose
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import LaasError
-from laas_service.domain.fabric_map.cells import Viewer, cells_of, fabric_map, host_cells
+from laas_service.domain.fabric_map.cells import Viewer, cells_of, fabric_map
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.moves.plan_moves import plan_moves
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
-from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import link_name
 
 MOST_MOVES = 2
@@ -46,6 +43,26 @@ MOST_FAULTS = 1000
 
 Section = TypeVar("Section")
 
+Cells = dict[str, dict[int, list[dict[str, Any]]]]
+"""What is shown, by matrix and cell."""
+
+
+class SharedHostsMap(Protocol):
+    """The sections of a map that only shared hosts have."""
+
+    def promises(self, fabric: FabricRecord, ledger: LedgerView, viewer: Viewer) -> Cells:
+        """What links promise on hosts that the viewer's allocations share."""
+
+    def answer(
+        self,
+        caller: Caller,
+        fabric_id: str,
+        question: Question,
+        budget: RequestBudget,
+        everything: bool,
+    ) -> dict[str, Any]:
+        """Whether slots fit, on which hosts, and how many such tenants at other risks."""
+
 
 class FabricMaps:
     """Maps of fabrics; the searches for one map share ``search_budget``."""
@@ -55,7 +72,7 @@ class FabricMaps:
         store: Store,
         lookup: Lookup,
         queue: AdmissionQueue,
-        slots: SharedSlots,
+        shared: SharedHostsMap,
         *,
         search_budget: int,
         clock: Callable[[], datetime],
@@ -63,7 +80,7 @@ class FabricMaps:
         self._store = store
         self._lookup = lookup
         self._queue = queue
-        self._slots = slots
+        self._shared = shared
         self._search_budget = search_budget
         self._clock = clock
 
@@ -109,14 +126,14 @@ class FabricMaps:
         def section(name: str, read: Callable[[], Section], instead: Any) -> Section:
             return part(f"map of fabric {fabric_id}: {name}", read, instead)
 
-        nothing: dict[str, dict[int, list[dict[str, Any]]]] = {"hosts": {}, "leaf": {}, "spine": {}}
+        nothing: Cells = {"hosts": {}, "leaf": {}, "spine": {}}
         use = utilization(fabric, ledger, {})
         counts = {"hosts": use.hosts, "leaf_links": use.leaf_links, "spine_links": use.spine_links}
         return {
             **drawn,
             "fabric": fabric_id,
             "promises": section(
-                "promises", lambda: self._promises(fabric, ledger, viewer), nothing
+                "promises", lambda: self._shared.promises(fabric, ledger, viewer), nothing
             ),
             "generation": fabric.generation,
             "at": self._clock(),
@@ -133,27 +150,6 @@ class FabricMaps:
             ledger, _ = self._store.fabrics.ledger(fabric_id)
             if ledger.topology is fabric.topology:  # else a re-import came in between
                 return fabric, ledger
-
-    def _promises(
-        self, fabric: FabricRecord, ledger: LedgerView, viewer: Viewer
-    ) -> dict[str, dict[int, list[dict[str, Any]]]]:
-        """By matrix and cell, what links promise on hosts that the viewer's allocations share."""
-        tree = ledger.topology.tree
-        cells: dict[str, dict[int, list[dict[str, Any]]]] = {"hosts": {}, "leaf": {}, "spine": {}}
-        entries = promises(
-            fabric, ledger, self._slots, self._store.port_counters.findings(fabric.id)
-        )
-        for entry in entries:
-            if not viewer.sees(entry.allocation):
-                continue
-            if entry.host is not None:
-                matrix, (cell, *_) = "hosts", host_cells(ledger, entry.host)
-            else:
-                assert entry.link is not None
-                matrix, cell = entry.kind, tree.link_id(entry.link)
-                cell -= tree.leaf_links if matrix == "spine" else 0
-            cells[matrix].setdefault(cell, []).append(_promise(entry))
-        return cells
 
     def _series(
         self, fabric_id: str, records: list[AllocationRecord], project_id: str | None
@@ -229,9 +225,9 @@ class FabricMaps:
         Only a viewer of everything learns where it would lie, and only an administrator what is
         in the way.
         """
-        if question.slots is not None:
-            return self._slots_answer(caller, fabric_id, question, everything)
         budget = RequestBudget(self._search_budget)
+        if not question.kind.whole_hosts:
+            return self._shared.answer(caller, fabric_id, question, budget, everything)
         policy = BudgetedPolicy(self._lookup.policy(question.policy), budget)
         request = Request("", question.hosts)
         answer = propose(policy, ledger, request)
@@ -263,50 +259,6 @@ class FabricMaps:
             told["releases"] = list(answer.room.releases)
             told["undrain"] = [names[host] for host in answer.room.undrain]
         return told | _moves(policy, ledger, request)
-
-    def _slots_answer(
-        self, caller: Caller, fabric_id: str, question: Question, everything: bool
-    ) -> dict[str, Any]:
-        """Whether slots fit, on which hosts, and how many such tenants at other risks."""
-        demand = question.slots
-        assert demand is not None
-        check_demand(demand)
-        asked = AllocationRequest(
-            name="", hosts=0, fabric=fabric_id, parent=question.parent, slots=demand
-        )
-        snapshot = self._lookup.read(asked)
-        shared = self._lookup.part(caller, snapshot, asked)
-        ledger = snapshot.possible[shared.fabric].ledger.ledger(shared.id)
-        budget = RequestBudget(self._search_budget)
-        fit = slot_fit(self._slots, ledger, demand, budget, question.risks)
-        answer = fit.answer
-        told: dict[str, Any] = {
-            "hosts": 0,
-            "slots": demand.slots,
-            "policy": self._slots.name,
-            "fits": not isinstance(answer, NoFit),
-            "largest_fit": fit.largest,
-            "cut_off": fit.cut_off,
-            "risks": [
-                {"risk": at.risk, "tenants": at.tenants, "more": at.more} for at in fit.risks
-            ],
-        }
-        if isinstance(answer, NoFit):
-            return told | {"reason": answer.reason.value, "detail": answer.detail}
-        cells = [c for host in answer.held_slots.counts for c in host_cells(ledger, host)]
-        shown = {"cells": {"hosts": cells, "leaf": [], "spine": []}} if everything else {}
-        return told | {"shape": None} | shown
-
-
-def _promise(entry: PromiseEntry) -> dict[str, Any]:
-    measured = entry.measured
-    return {
-        "direction": entry.direction,
-        "bandwidth": entry.sharing.bandwidth,
-        "promised": round(entry.promised, 6),
-        "outage": float(f"{entry.load.outage:.3g}"),
-        "measured": None if measured is None else round(measured.bandwidth, 6),
-    }
 
 
 def _moves(policy: Policy, ledger: LedgerView, request: Request) -> dict[str, Any]:

@@ -3,44 +3,34 @@
 """The use cases of fabrics: utilization, fit, routing, observation, shared plane."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from laas_service.app import lifecycle
 from laas_service.app.components import what_is_said, with_ledger
+from laas_service.app.kinds import Kinds
 from laas_service.app.lifecycle import LIVE
-from laas_service.app.lookup import Lookup
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import ReadBack
 from laas_service.app.records import Caller, FabricRecord
-from laas_service.app.refusals import with_room
 from laas_service.app.requests import (
     AllocationRequest,
     FabricObservation,
     Fit,
     Routing,
     Watched,
-    check_demand,
 )
-from laas_service.app.views.promises import PromiseEntry, promises
-from laas_service.app.views.slot_fit import slot_fit
 from laas_service.app.views.traffic import TenantTraffic, tenant_traffic
 from laas_service.app.views.utilization import Utilization, utilization
 from laas_service.domain import shared_plane_cost
-from laas_service.domain.admission.admit import largest_fit
-from laas_service.domain.admission.constrained import explain_constraints, propose
-from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.errors import InvalidInput, Unavailable
+from laas_service.domain.errors import Unavailable
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.idle_links import IdleComponents, idle_components
-from laas_service.domain.policies.base import BudgetedPolicy, Policy
-from laas_service.domain.routing.contention import contention
+from laas_service.domain.policies.base import Policy
 from laas_service.domain.shared_plane import SharedPlane
-from laas_service.domain.sharing.policy import SharedSlots
-from laas_service.domain.tenancy import Slots
 from laas_service.messages import Applied
 
 
@@ -48,29 +38,26 @@ class FabricUseCases:
     """The use cases of fabrics.
 
     ``policies`` are those offered; ``subnet_managers`` read back what switches run, by name.
-    ``search_budget`` bounds the searches for one request together. ``slots`` places virtual
-    machines on shared hosts. ``fault_mode`` is the configured mode of observation. ``wake`` wakes
-    a worker.
+    ``search_budget`` bounds the searches for one request together. ``fault_mode`` is the
+    configured mode of observation. ``wake`` wakes a worker.
     """
 
     def __init__(
         self,
         store: Store,
         subnet_managers: Mapping[str, ReadBack],
-        lookup: Lookup,
+        kinds: Kinds,
         policies: Collection[Policy],
         *,
         search_budget: int,
-        slots: SharedSlots,
         fault_mode: Mode,
         wake: Callable[[], None],
     ) -> None:
         self._store = store
         self._subnet_managers = subnet_managers
-        self._lookup = lookup
+        self._kinds, self._lookup = kinds, kinds.lookup
         self._policies = policies
         self._search_budget = search_budget
-        self._slots = slots
         self._fault_mode = fault_mode
         self._wake = wake
 
@@ -208,34 +195,11 @@ class FabricUseCases:
         Raises:
             NotFound: there is no such fabric, or no container that the caller may see.
             InvalidInput: the policy is not offered, ``hosts`` is below 1, the fabric has nothing
-                of what the constraints say, or as ``Lookup.part`` and ``slot_fit``.
+                of what the constraints say, or as ``app.sharing.fit``.
         """
-        budget = RequestBudget(self._search_budget)
         asked = replace(asked, fabric=fabric_id)
-        if isinstance(kind := asked.kind, Slots):
-            check_demand(kind.demand)
-            snapshot = self._lookup.read(asked)
-            part = self._lookup.part(caller, snapshot, asked)
-            ledger = snapshot.possible[part.fabric].ledger.ledger(part.id)
-            return slot_fit(self._slots, ledger, kind.demand, budget, risks)
-        policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
-        if asked.hosts < 1:
-            raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
-        snapshot = self._lookup.read(asked)
-        if asked.parent is not None:
-            self._lookup.container(caller, snapshot, asked)
-        here = snapshot.possible[self._lookup.fabric(snapshot, fabric_id)]
-        ledger = here.ledger.ledger(asked.parent)
-        constraints = self._lookup.constraints(here, asked)
-        request = Request("", asked.hosts, constraints=constraints)
-        answer = propose(policy, ledger, request)
-        if isinstance(answer, NoFit):
-            answer = explain_constraints(policy, ledger, request, answer)
-            words = self._store.components.words(fabric_id)
-            answer = with_room(policy, ledger, request, answer, caller.admin, words, budget)
-        largest = largest_fit(policy, ledger, ledger.free_host_count + 1, constraints)
-        reached = None if isinstance(answer, NoFit) else contention(ledger.topology, answer)
-        return Fit(answer, largest, budget.cut, reached)
+        budget = RequestBudget(self._search_budget)
+        return self._kinds.of(asked.kind).fit(caller, asked, risks, budget)
 
     def routing(self, fabric_id: str) -> Routing:
         """Raises: NotFound."""
@@ -270,14 +234,6 @@ class FabricUseCases:
         known = fabric.inventory.switch_of_guid
         found = self._store.port_counters.findings(fabric.id)
         return tuple(findings for findings in found if findings.guid in known)
-
-    def promises(self, fabric_id: str) -> Iterator[PromiseEntry]:
-        """The promises of links to those who share hosts, with the traffic measured there.
-
-        Raises: NotFound.
-        """
-        fabric, ledger = with_ledger(self._store, fabric_id)
-        return promises(fabric, ledger, self._slots, self._counters(fabric))
 
     def traffic(self, fabric_id: str) -> list[TenantTraffic]:
         """The data of live allocations, in order of creation. Raises: NotFound."""

@@ -15,15 +15,12 @@ from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from laas_service.domain.policies.base import Policy
-from laas_service.domain.sharing.policy import SharedSlots
-from laas_service.domain.tenancy import SharedHosts
 
 
 class Lookup:
     """What names in requests stand for; ``policies`` are those that are offered.
 
-    ``slots`` places virtual machines on shared hosts. ``projects`` looks up the projects that
-    administrators name.
+    ``projects`` looks up the projects that administrators name.
 
     Raises:
         InvalidInput: the default policy is not offered.
@@ -33,7 +30,6 @@ class Lookup:
         self,
         store: Store,
         policies: Mapping[str, Policy],
-        slots: SharedSlots,
         projects: Projects,
         *,
         default_policy: str,
@@ -41,10 +37,9 @@ class Lookup:
         contention_free: ContentionFree | None = None,
     ) -> None:
         if default_policy not in policies:
-            raise InvalidInput("default_policy", default_policy, _choose(policies, "policy"))
+            raise InvalidInput("default_policy", default_policy, choose(policies, "policy"))
         self._store = store
         self._policies = policies
-        self.slots = slots
         self._projects = projects
         self._default_policy = default_policy
         self._default_fabric = default_fabric
@@ -99,7 +94,7 @@ class Lookup:
         """The policy of this name; empty names the default. Raises: InvalidInput."""
         name = name or self._default_policy
         if name not in self._policies:
-            raise InvalidInput("policy", name, _choose(self._policies, "policy"))
+            raise InvalidInput("policy", name, choose(self._policies, "policy"))
         return self._policies[name]
 
     def read(
@@ -122,7 +117,7 @@ class Lookup:
             return id
         if not known:
             raise NotFound("fabric", "default")
-        raise InvalidInput("fabric", None, _choose(known, "fabric"))
+        raise InvalidInput("fabric", None, choose(known, "fabric"))
 
     def default_fabric(self, known: Sequence[str]) -> str | None:
         """The id of the fabric that is meant if none is named: the configured one, or else the only
@@ -143,49 +138,8 @@ class Lookup:
         if not record.container:
             fix = "name an allocation made with container: true"
             raise InvalidInput("parent", record.id, fix)
-        _check_enterable(record, asked, "container is")
+        check_enterable(record, asked, "container is")
         return record
-
-    def part(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Enclosing:
-        """The allocation whose hosts slots are asked of: that of ``parent``, or the only one.
-
-        One of another project is found if its hosts are open to others.
-
-        Raises:
-            NotFound: there is no such allocation that the caller may use.
-            InvalidInput: it shares no hosts, is on another fabric, does not hold its hosts, allows
-                a higher risk than is accepted, or none is named and there are several.
-        """
-        if asked.parent is None:
-            record = self._only_part(caller, snapshot, asked)
-        elif snapshot.parent is None or not self._may_share(caller, snapshot.parent):
-            raise NotFound("allocation", asked.parent)
-        else:
-            record = snapshot.parent
-        id, kind = record.id, record.kind
-        if not isinstance(kind, SharedHosts):
-            raise InvalidInput("parent", id, "name an allocation made with sharing")
-        _check_enterable(record, asked, "shared hosts are")
-        if asked.risk is not None and asked.risk < kind.sharing.risk:
-            fix = f"{id} promises {kind.sharing.risk:g} for each link; accept that, or name another"
-            raise InvalidInput("risk", asked.risk, fix)
-        return record
-
-    def _only_part(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Enclosing:
-        if asked.fabric:
-            self.fabric(snapshot, asked.fabric)
-        known = [part for part in snapshot.parts if self._may_share(caller, part)]
-        if not known:
-            fix = "no hosts are set aside to be shared; have an allocation made with sharing"
-            raise InvalidInput("class", "shared", fix)
-        if len(known) > 1:
-            raise InvalidInput("parent", None, _choose([p.id for p in known], "parent"))
-        return known[0]
-
-    @staticmethod
-    def _may_share(caller: Caller, record: Enclosing) -> bool:
-        is_open = isinstance(record.kind, SharedHosts) and record.kind.sharing.open
-        return caller.admin or is_open or record.project_id == caller.project_id
 
     def constraints(self, here: FabricSnapshot, request: AllocationRequest) -> Constraints | None:
         """The request's constraints, completed: hosts to avoid by number, the site's default.
@@ -211,7 +165,7 @@ class Lookup:
         return constraints
 
 
-def _check_enterable(record: Enclosing, asked: AllocationRequest, what: str) -> None:
+def check_enterable(record: Enclosing, asked: AllocationRequest, what: str) -> None:
     """Return if an allocation may be made inside another one. Raises: InvalidInput."""
     if asked.fabric and asked.fabric != record.fabric:
         raise InvalidInput("fabric", asked.fabric, f"the {what} on {record.fabric}")
@@ -220,5 +174,6 @@ def _check_enterable(record: Enclosing, asked: AllocationRequest, what: str) -> 
         raise InvalidInput("parent", record.id, fix)
 
 
-def _choose(names: Collection[str], kind: str) -> str:
+def choose(names: Collection[str], kind: str) -> str:
+    """The fix for a name that is missing or unknown."""
     return f"name a {kind} out of: {', '.join(sorted(names))}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The use cases of moves: room, evacuation, power, shared hosts, and what tenants are told.
+"""The use cases of moves: room, evacuation, power, and what tenants are told.
 
 A plan moves tenants who consent. It is advice until somebody asks for it to be carried out; then
 a move is announced, and begins when the notice of its tenant is over. To make room, or to let
@@ -26,7 +26,6 @@ from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Hos
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.room_planner import (
     NO_OVERRIDE,
-    ConsolidationPlan,
     Permission,
     PlannedMove,
     PowerPlan,
@@ -40,15 +39,11 @@ from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import Conflict, DoubleClaim, InvalidInput, LaasError, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.plan_moves import MOVES_WORK
-from laas_service.domain.sharing.policy import SharedSlots
 
 LOG = logging.getLogger(__name__)
 
 MOST_MOVES = 4
 """The most tenants that one plan moves."""
-
-MOST_UNITS = 64
-"""The most virtual machines that one plan moves to other shared hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +82,8 @@ class Evacuation:
     staying: tuple[Staying, ...] = field(default=())
 
 
-@dataclass(frozen=True, slots=True)
-class ConsolidationRequest:
-    """A request to empty shared hosts, those of ``parent`` (by id) or of the only allocation.
-
-    ``permission.moves`` counts virtual machines; ``per_host`` is the most for each host emptied.
-    """
-
-    parent: str | None
-    per_host: float
-    permission: Permission
-
-
 class Moves:
-    """The use cases of moves. ``wake`` wakes a worker; ``slots`` places virtual machines.
+    """The use cases of moves. ``wake`` wakes a worker.
 
     With ``live_ports`` the service moves servers live, so that also tenants whose servers may not
     stop get other hosts.
@@ -115,15 +98,13 @@ class Moves:
         *,
         clock: Callable[[], datetime],
         wake: Callable[[], None],
-        slots: SharedSlots,
         live_ports: bool = False,
     ) -> None:
-        self._slots = slots
         self._store = store
         self._compute = compute
         self._lookup = lookup
         self._quotas = quotas
-        self._planner = RoomPlanner(store, quotas, clock=clock, live_ports=live_ports)
+        self.planner = RoomPlanner(store, quotas, clock=clock, live_ports=live_ports)
         self._clock = clock
         self._wake = wake
 
@@ -144,7 +125,7 @@ class Moves:
         here = snapshot.possible[self._lookup.fabric(snapshot, fabric_id)]
         constraints = self._lookup.constraints(here, asked)
         request = Request("", asked.hosts, constraints=constraints)
-        plan = self._planner.plan(fabric_id, policy, request, wanted.permission)
+        plan = self.planner.plan(fabric_id, policy, request, wanted.permission)
         if isinstance(plan, NoFit):
             return plan
         return replace(plan, moves=self._priced(plan.fabric, plan.moves))
@@ -159,7 +140,7 @@ class Moves:
             return plan
         first, *others = plan.moves
         why = f"to make room for {wanted.asked.hosts} hosts"
-        told = self._announced(caller, first, why, forced=wanted.permission.override)
+        told = self.announce(caller, first, why, forced=wanted.permission.override)
         self._wake()
         return RoomPlan(plan.fabric, (told, *others), plan.cut_off, plan.placement)
 
@@ -172,7 +153,7 @@ class Moves:
             ConcurrentUpdate: an allocation changed meanwhile.
         """
         _check_moves(permission)
-        plan = self._planner.plan_sleep(fabric_id, permission)
+        plan = self.planner.plan_sleep(fabric_id, permission)
         return replace(plan, moves=self._priced(plan.fabric, plan.moves))
 
     def let_sleep(self, caller: Caller, fabric_id: str, permission: Permission) -> PowerPlan:
@@ -185,60 +166,9 @@ class Moves:
             return plan
         first, *others = plan.moves
         forced = permission.override
-        told = self._announced(caller, first, "so that switches can sleep", forced=forced)
+        told = self.announce(caller, first, "so that switches can sleep", forced=forced)
         self._wake()
         return replace(plan, moves=(told, *others))
-
-    def advise_consolidation(
-        self, fabric_id: str, wanted: ConsolidationRequest
-    ) -> ConsolidationPlan:
-        """Moves of virtual machines that empty shared hosts; nothing changes.
-
-        Raises:
-            NotFound: there is no such fabric.
-            InvalidInput: a number is out of range, no allocation shares its hosts, or several do
-                and none of them is named.
-            Conflict: links of the shared hosts have failed.
-            ConcurrentUpdate: an allocation changed meanwhile.
-        """
-        if not 0 <= wanted.permission.moves <= MOST_UNITS:
-            fix = f"give 0 to {MOST_UNITS} virtual machines"
-            raise InvalidInput("moves", wanted.permission.moves, fix)
-        if wanted.per_host <= 0:
-            raise InvalidInput("moves_per_host", wanted.per_host, "give a number above 0")
-        parent = self._shared(fabric_id, wanted.parent)
-        return self._planner.plan_consolidation(
-            fabric_id, parent, self._slots, wanted.permission, wanted.per_host
-        )
-
-    def consolidate(
-        self, caller: Caller, fabric_id: str, wanted: ConsolidationRequest
-    ) -> ConsolidationPlan:
-        """As ``advise_consolidation``, and announce all moves, which do not depend on each other.
-
-        Raises: as ``advise_consolidation``; Conflict, QuotaExceeded: a tenant changed meanwhile.
-        """
-        plan = self.advise_consolidation(fabric_id, wanted)
-        forced, why = wanted.permission.override, "so that shared hosts are empty"
-        moves = tuple(self._announced(caller, move, why, forced=forced) for move in plan.moves)
-        if moves:
-            self._wake()
-        return replace(plan, moves=moves)
-
-    def _shared(self, fabric_id: str, parent: str | None) -> str:
-        """The id of the allocation that shares its hosts. Raises: NotFound, InvalidInput."""
-        ledger, _ = self._store.fabrics.ledger(self._store.fabrics.get(fabric_id).id)
-        parts = [inner.part for inner in ledger.inside.values()]
-        known = sorted(part.id for part in parts if part is not None)
-        if not known:
-            fix = f"no allocation of {fabric_id} shares its hosts; have one made with sharing"
-            raise InvalidInput("parent", parent, fix)
-        if parent is None and len(known) == 1:
-            return known[0]
-        if parent not in known:
-            fix = f"name an allocation that shares its hosts: {', '.join(known)}"
-            raise InvalidInput("parent", parent, fix)
-        return parent
 
     def queue_room(self, fabric_id: str) -> QueueRoom | None:
         """The last plan that makes room for the fabric's queue; None if there never was one."""
@@ -267,7 +197,7 @@ class Moves:
                 with suppress(DoubleClaim):
                     draft.change(record.announced.joined(record.placed))
         moves, staying = list[PlannedMove](), list[Staying]()
-        left, effort = self._planner.moves_left(announced), RequestBudget(MOVES_WORK)
+        left, effort = self.planner.moves_left(announced), RequestBudget(MOVES_WORK)
         for id, (held, _) in leaf.holders(fabric, view, hosts).items():
             record = self._store.allocations.get(id)
             answer = self._off(draft, record, held, wanted.permission, left, effort)
@@ -301,7 +231,7 @@ class Moves:
         moves = tuple(
             move
             if move.announced
-            else self._announced(caller, move, "off drained hosts", forced=forced)
+            else self.announce(caller, move, "off drained hosts", forced=forced)
             for move in plan.moves
         )
         self._wake()
@@ -365,7 +295,7 @@ class Moves:
             return Staying(record, hosts, "another move of it is announced")
         if reason := record.kind.stays:
             return Staying(record, hosts, reason)
-        if why := self._planner.why_hosts_stay(record, permission, left):
+        if why := self.planner.why_hosts_stay(record, permission, left):
             return Staying(record, hosts, why)
         search = Replacement(frozenset(hosts), RequestBudget(effort.left))
         try:
@@ -382,9 +312,7 @@ class Moves:
         begins = self._clock() + timedelta(seconds=record.consent.notice)
         return PlannedMove(record, placed, answer, answer.beyond(placed).size, begins)
 
-    def _announced(
-        self, caller: Caller, move: PlannedMove, why: str, *, forced: bool
-    ) -> PlannedMove:
+    def announce(self, caller: Caller, move: PlannedMove, why: str, *, forced: bool) -> PlannedMove:
         """Record and tell the move. Raises: ConcurrentUpdate, Conflict, QuotaExceeded."""
         begins = move.begins.isoformat(timespec="seconds")
         reason = reasons.announced_reason(

@@ -6,7 +6,7 @@ The domain chooses the new placement, ``lifecycle`` says which steps follow, the
 and records.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from laas_service.app import lifecycle
@@ -15,19 +15,19 @@ from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, MoveDecision
 from laas_service.app.wording import reasons
 from laas_service.domain.admission.constrained import restricted_view
-from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal, SlotDemand
+from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
 from laas_service.domain.ledger import Ledger, LedgerView
+from laas_service.domain.moves.announced_slots import in_the_way
 from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.moves.consent import Movable
 from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
 from laas_service.domain.routing.contention import contention
-from laas_service.domain.sharing.policy import SharedSlots, in_the_way
 from laas_service.domain.topology import Topology, bits
 from laas_service.messages import Initiator
 
@@ -86,7 +86,7 @@ class Resize:
             ConcurrentUpdate: the ledger has another placement of the allocation.
             Conflict: its policy gives it no other size.
         """
-        ledger = _current(fabric, record, placed, self.budget)
+        ledger = current_ledger(fabric, record, placed, self.budget)
         constraints = record.constraints
         view = ledger if constraints is None else _permitted(ledger, placed, constraints)
         answer = resize(view, placed, self.hosts, self.give_back or None, self.budget)
@@ -153,7 +153,7 @@ class Replacement:
         """
         if not can_be_replaced(placed):
             raise Conflict(f"{record.id!r} keeps its hosts: its policy is {placed.policy}")
-        ledger = _current(fabric, record, placed, self.budget)
+        ledger = current_ledger(fabric, record, placed, self.budget)
         answer = self._sized(ledger, record, placed, placed.requested)
         return answer or self._refusal(ledger, record, placed)
 
@@ -217,76 +217,6 @@ def begin_replacement(
     return changes.move(record, choose, by=by)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotChange:
-    """Other slots for an allocation: ``demand`` in all; ``names`` are those of hosts.
-
-    ``budget`` bounds the searches, anew after each lost race. With ``settles`` compute keeps
-    servers to their slots, so it carries out each change.
-    """
-
-    demand: SlotDemand
-    policy: SharedSlots
-    names: Sequence[str]
-    budget: RequestBudget
-    settles: bool = False
-
-    def chosen(
-        self, fabric: Ledger, record: AllocationRecord, placed: Allocation
-    ) -> Allocation | NoFit:
-        """The place with the fewest moves, or a refusal. Raises: ConcurrentUpdate."""
-        ledger = _current(fabric, record, placed, self.budget)
-        answer = self.policy.change(ledger, placed, self.demand, self.budget)
-        if self.settles and isinstance(answer, Allocation):
-            self._check_settled(placed, answer)
-        return answer
-
-    def _check_settled(self, placed: Allocation, answer: Allocation) -> None:
-        """Raises: Conflict, if servers that have to go would hold what the others shall get."""
-        given_up = lifecycle.gives_up_slots(placed, answer)
-        if given_up and lifecycle.asks_more(placed, answer) and not answer.unit_moves:
-            raise Conflict(
-                "slots are given up and others get more bandwidth: change the slots first, then "
-                "the bandwidth"
-            )
-
-    def named(self, answer: Allocation) -> list[str]:
-        """The moves that lead to a place, for its owner."""
-        return [
-            f"virtual machine {unit} moves from {self.names[old]} to {self.names[new]}"
-            for unit, old, new in answer.unit_moves
-        ]
-
-
-def begin_slot_change(
-    changes: PlacementChanges,
-    record: AllocationRecord,
-    wanted: SlotChange,
-    by: Initiator,
-    limits: Limits,
-) -> AllocationRecord | NoFit:
-    """Begin to give an allocation other slots.
-
-    At once, unless virtual machines have to move or compute keeps them to their slots.
-
-    Raises:
-        Conflict: it has no slots, is not active, or changes already.
-        ConcurrentUpdate: it moved on; read it again.
-        QuotaExceeded: its project may not have so many slots.
-    """
-    placed = lifecycle.check_slots_changeable(record)
-
-    def choose(fabric: Ledger) -> MoveDecision | NoFit:
-        answer = wanted.chosen(fabric, record, placed)
-        if isinstance(answer, NoFit):
-            return answer
-        named = wanted.named(answer)
-        reason = reasons.slot_change_reason(placed, answer, named, by.user_id)
-        return MoveDecision(answer, reason, settles=wanted.settles)
-
-    return changes.move(record, choose, by=by, limits=limits)
-
-
 def begun(fabric: LedgerView, placed: Allocation, to: Allocation) -> Change:
     """The change to a placement, with the bridge that is free now."""
     ledger = fabric.ledger(placed.parent)
@@ -297,7 +227,7 @@ def _move(change: Change, reason: str, topology: Topology) -> MoveDecision:
     return MoveDecision(change.new, reason + reasons.bridge_remark(change, topology), change.bridge)
 
 
-def _current(
+def current_ledger(
     fabric: Ledger, record: AllocationRecord, placed: Allocation, budget: RequestBudget
 ) -> Ledger:
     """The ledger that holds the allocation, for a search that begins. Raises: ConcurrentUpdate."""
@@ -378,7 +308,7 @@ def begin_announced_move(
 ) -> AllocationRecord:
     """Begin the move that was announced; drop the announcement if its hosts or links are taken.
 
-    With ``settles`` compute keeps servers to their slots, as in ``SlotChange``.
+    With ``settles`` compute keeps servers to their slots, as in ``app.sharing.slot_changes``.
 
     Raises:
         Conflict: no move is announced, or it cannot change its placement now.

@@ -2,7 +2,6 @@
 
 """Requests for allocations, what a deployment offers, and the answers of the use cases."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,17 +20,14 @@ from laas_service.app.records import (
 )
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import (
-    MOST_SLOTS,
     Allocation,
     Amounts,
     NoFit,
     Sharing,
     SlotDemand,
-    listed_amounts,
 )
 from laas_service.domain.compute_hosts import Cause
 from laas_service.domain.constraints import Constraints, ContentionFree
-from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.observation import Mode
@@ -145,23 +141,6 @@ class AllocationRequest:
         return self.kind.named(self.hosts)
 
 
-def check_demand(demand: SlotDemand) -> None:
-    """Check the numbers of a demand. Raises: InvalidInput."""
-    if not 1 <= demand.slots <= MOST_SLOTS:
-        raise InvalidInput("slots", demand.slots, f"ask for 1 to {MOST_SLOTS} slots")
-    for name in ("bandwidth", "deviation"):
-        amounts = getattr(demand, name)
-        if isinstance(amounts, tuple) and len(amounts) != demand.slots:
-            fix = f"give one number, or one for each of {demand.slots} slots"
-            raise InvalidInput(name, f"{len(amounts)} numbers", fix)
-    for bandwidth in listed_amounts(demand.bandwidth):
-        if not 0 < bandwidth < math.inf:
-            raise InvalidInput("bandwidth", bandwidth, "give Gb/s above 0 for each slot")
-    for deviation in listed_amounts(demand.deviation):
-        if not 0 <= deviation < math.inf:
-            raise InvalidInput("deviation", deviation, "give Gb/s, 0 or more")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsRequest:
     """A request for other slots of an allocation; None leaves a value as it is."""
@@ -173,9 +152,9 @@ class SlotsRequest:
     def demand(self, present: SlotDemand) -> SlotDemand:
         """The demand with these values; a list alone says how many slots, too."""
         lengths = [len(x) for x in (self.bandwidth, self.deviation) if isinstance(x, tuple)]
-        slots = self.slots if self.slots is not None else next(iter(lengths), present.slots)
+        numbers = (number for number in (self.slots, *lengths) if number is not None)
         return SlotDemand(
-            slots,
+            next(numbers, present.slots),
             present.bandwidth if self.bandwidth is None else self.bandwidth,
             present.deviation if self.deviation is None else self.deviation,
         )
@@ -225,6 +204,10 @@ class Proposal:
     """The change of an allocation that there is; None for a new one."""
 
 
+MOST_RISKS = 8
+"""Risks that one question may name."""
+
+
 @dataclass(frozen=True, slots=True)
 class RiskFit:
     """How many further tenants with the demand asked for fit on shared hosts at a risk."""
@@ -264,6 +247,11 @@ class Question:
     slots: SlotDemand | None = None
     parent: str | None = None
     risks: tuple[float, ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of allocation that it asks about."""
+        return kind_of(container=False, sharing=None, demand=self.slots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ Within consent, quotas and exemptions.
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -20,18 +19,14 @@ from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.domain.admission.constrained import explain_constraints
 from laas_service.domain.allocation import Allocation, NoFit, Request
-from laas_service.domain.budget import RequestBudget
-from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
+from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.domain.idle_links import idle_components
 from laas_service.domain.inventory import Switch
-from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Movable
 from laas_service.domain.moves.nearest import Nearest
 from laas_service.domain.moves.plan_moves import MOVES_WORK, plan_moves
 from laas_service.domain.moves.sleep import plan_sleep
 from laas_service.domain.policies.base import Policy
-from laas_service.domain.sharing.consolidation import Emptying, empty_hosts
-from laas_service.domain.sharing.policy import SharedSlots
 
 NO_MOVES_LEFT = "its project has had its moves to other hosts of these 24 hours"
 
@@ -119,15 +114,6 @@ class PowerPlan(MovePlan):
 
     now: tuple[Switch, ...]
     after: tuple[Switch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ConsolidationPlan(MovePlan):
-    """The moves of virtual machines after which shared hosts are empty."""
-
-    parent: str
-    """The allocation that shares its hosts, by id."""
-    emptied: Emptying
 
 
 NO_OVERRIDE = Permission()
@@ -228,9 +214,9 @@ class RoomPlanner:
             )
             if isinstance(answer, NoFit):
                 return explain_constraints(policy, ledger, request, answer)
-            stay = [] if permission.override else self._must_stay(answer.moves, candidates, left)
+            stay = [] if permission.override else self.must_stay(answer.moves, candidates, left)
             if not stay:
-                moves = self._planned(answer.moves, candidates)
+                moves = self.planned(answer.moves, candidates)
                 return RoomPlan(fabric, moves, answer.cut_off, answer.placement)
             for id in stay:
                 del candidates[id]
@@ -251,7 +237,7 @@ class RoomPlanner:
         left = {} if permission.override else self.moves_left(candidates.values())
         while True:
             plan = plan_sleep(ledger, permission.moves, lambda one: one.id in candidates)
-            stay = [] if permission.override else self._must_stay(plan.moves, candidates, left)
+            stay = [] if permission.override else self.must_stay(plan.moves, candidates, left)
             if not stay:
                 break
             for id in stay:
@@ -262,74 +248,8 @@ class RoomPlanner:
             draft.change(move.allocation)
             idle.append(idle_components(draft, fabric.inventory).switches)
         made = max(range(len(idle)), key=lambda count: len(idle[count]))
-        moves = self._planned(plan.moves[:made], candidates)
+        moves = self.planned(plan.moves[:made], candidates)
         return PowerPlan(fabric, moves, plan.cut_off, idle[0], idle[made])
-
-    def plan_consolidation(
-        self,
-        fabric_id: str,
-        parent: str,
-        policy: SharedSlots,
-        permission: Permission,
-        most_per_host: float,
-    ) -> ConsolidationPlan:
-        """Moves of virtual machines, of allocations that may move, that empty shared hosts.
-
-        At most ``permission.moves`` virtual machines move, and ``most_per_host`` for each host.
-        Places that announced moves lead to are left free for them.
-
-        Raises:
-            NotFound: there is no such fabric.
-            Conflict: links of the shared hosts have failed.
-            ConcurrentUpdate: an allocation changed meanwhile.
-        """
-        fabric = self._store.fabrics.get(fabric_id)
-        draft = self._store.fabrics.ledger(fabric_id)[0].copy()
-        inner = draft.ledger(parent)
-        if inner.part is not None:
-            lost = draft.failed_links.intersection(inner.part.links(draft.topology))
-            if lost:
-                raise Conflict(f"links of {parent!r} have failed; repair them, then consolidate")
-        candidates, left = self._sharers(draft, fabric_id, parent, permission)
-        budget = RequestBudget(MOVES_WORK)
-        while True:
-            plan = empty_hosts(
-                policy,
-                inner,
-                permission.moves,
-                most_per_host,
-                candidates.__contains__,
-                request_budget=budget,
-            )
-            moves = [Nearest(change, len(change.unit_moves)) for change in plan.changes]
-            stay = [] if permission.override else self._must_stay(moves, candidates, left)
-            if not stay:
-                planned = self._planned(moves, candidates)
-                return ConsolidationPlan(fabric, planned, plan.cut_off, parent, plan)
-            for id in stay:
-                del candidates[id]
-
-    def _sharers(
-        self, draft: Ledger, fabric_id: str, parent: str, permission: Permission
-    ) -> tuple[dict[str, AllocationRecord], dict[str, int]]:
-        """The allocations with slots of ``parent`` that may move, and the moves left to projects.
-
-        The draft holds the places that announced moves lead to afterwards.
-        """
-        active = every_allocation(self._store.allocations, fabric=fabric_id, states={State.ACTIVE})
-        records = [one for one in active if one.part == parent]
-        left = {} if permission.override else self.moves_left(records)
-        inner, candidates = draft.ledger(parent), dict[str, AllocationRecord]()
-        for record in records:
-            placed, to = record.placed, record.announced
-            if placed is None or inner.allocations.get(record.id) != placed:
-                continue
-            if to is not None:
-                with suppress(DoubleClaim):
-                    draft.change(to.joined(placed))
-            elif record.change is None and self.why_hosts_stay(record, permission, left) is None:
-                candidates[record.id] = record
-        return candidates, left
 
     def movable(self, fabric_id: str, permission: Permission) -> dict[str, AllocationRecord]:
         """The allocations that may move, if only their links change, by id."""
@@ -374,7 +294,7 @@ class RoomPlanner:
         """The moves that the projects of allocations may still have, of those with a limit."""
         return dict(self._quotas.moves_left({record.project_id for record in records}))
 
-    def _must_stay(
+    def must_stay(
         self,
         moves: Sequence[Nearest],
         records: Mapping[str, AllocationRecord],
@@ -393,7 +313,7 @@ class RoomPlanner:
                 stay.append(record.id)
         return stay
 
-    def _planned(
+    def planned(
         self, moves: Iterable[Nearest], records: Mapping[str, AllocationRecord]
     ) -> tuple[PlannedMove, ...]:
         """The moves with the records of their tenants. Raises: ConcurrentUpdate."""

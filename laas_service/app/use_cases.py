@@ -4,7 +4,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 from laas_service import background
 from laas_service.app.admission_queue import AdmissionQueue
@@ -15,6 +14,7 @@ from laas_service.app.changes import ChangeUseCases
 from laas_service.app.components import ComponentUseCases
 from laas_service.app.fabric_maps import FabricMaps
 from laas_service.app.fabrics import FabricUseCases
+from laas_service.app.kinds import Kinds, WholeHosts
 from laas_service.app.lookup import Lookup
 from laas_service.app.moves import Moves
 from laas_service.app.ports.compute import Compute
@@ -24,12 +24,15 @@ from laas_service.app.ports.subnet_manager import ReadBack
 from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import Limits
 from laas_service.app.requests import Runtime, ServicePolicy
+from laas_service.app.sharing.map import MapSections
+from laas_service.app.sharing.requests import sharing_kinds
+from laas_service.app.sharing.use_cases import SharingUseCases
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.errors import Conflict
-from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.sharing.policy import Ahead, SharedSlots
+from laas_service.domain.tenancy import Container, Owned, Slots
 
 NO_PROJECTS = NoProjects()
 
@@ -49,6 +52,11 @@ def in_background(steps: Callable[[], Iterator[None]]) -> None:
             time.sleep(PAUSE)
 
     background.start(READ_AHEAD, run, again=background.AGAIN)
+
+
+def every_policy(slots: SharedSlots) -> dict[str, Policy]:
+    """All policies that a request may have been recorded with, by name."""
+    return {slots.name: slots} | {name: policy() for name, policy in POLICIES.items()}
 
 
 class UseCases:
@@ -77,20 +85,22 @@ class UseCases:
         self._policies = {name: BudgetedPolicy(p) for name, p in offer.policies.items()}
         self._registry, self._store = registry, store
         clock, wake = runtime.clock, runtime.wake
-        slots = self._slots = SharedSlots(ahead)
+        slots = SharedSlots(ahead)
         lookup = Lookup(
             store,
             self._policies,
-            slots,
             projects,
             default_policy=offer.default_policy,
             default_fabric=offer.default_fabric,
             contention_free=offer.contention_free,
         )
-        everything: dict[str, Policy] = {name: policy() for name, policy in POLICIES.items()}
-        everything[slots.name] = slots
+        sharing, hosts = (
+            sharing_kinds(store, lookup, slots, offer.unshared),
+            WholeHosts(store, lookup),
+        )
+        kinds = Kinds(lookup, {Owned: hosts, Container: hosts, **sharing})
         self._queue = AdmissionQueue(
-            store, {**everything, **self._policies}, offer.queue, clock=clock
+            store, {**every_policy(slots), **self._policies}, offer.queue, clock=clock
         )
         self.quotas = ProjectLimits(
             store,
@@ -106,7 +116,7 @@ class UseCases:
             repair_links=offer.repair_links,
         )
         self.allocations = AllocationUseCases(
-            store, compute, lookup, self._queue, self.quotas, self.views, offer, runtime
+            store, compute, kinds, self._queue, self.quotas, self.views, offer, runtime
         )
         self.changes = ChangeUseCases(
             store, compute, lookup, self.quotas, search_budget=offer.search_budget, wake=wake
@@ -118,22 +128,35 @@ class UseCases:
             self.quotas,
             clock=clock,
             wake=wake,
-            slots=slots,
             live_ports=offer.live_ports,
         )
         self.components = ComponentUseCases(store, wake=wake)
         self.fabrics = FabricUseCases(
             store,
             subnet_managers,
-            lookup,
+            kinds,
             list(offer.policies.values()),
             search_budget=offer.search_budget,
-            slots=slots,
             fault_mode=offer.fault_mode,
             wake=wake,
         )
         self.maps = FabricMaps(
-            store, lookup, self._queue, slots, search_budget=offer.search_budget, clock=clock
+            store,
+            lookup,
+            self._queue,
+            MapSections(store, sharing[Slots], slots),
+            search_budget=offer.search_budget,
+            clock=clock,
+        )
+        self.sharing = SharingUseCases(
+            store,
+            compute,
+            lookup,
+            self.quotas,
+            self.moves,
+            slots,
+            search_budget=offer.search_budget,
+            wake=wake,
         )
 
     @property
@@ -147,13 +170,9 @@ class UseCases:
 
     def prepare(self) -> None:
         """Read the ledgers ahead of requests, and what those for slots of shared hosts need."""
-        for fabric in self._store.fabrics.all():
-            ledger, _ = self._store.fabrics.ledger(fabric.id)
-            for id in ledger.inside:
-                self._slots.prepare(partial(self._inside, fabric.id, id))
-
-    def _inside(self, fabric_id: str, id: str) -> LedgerView:
-        return self._store.fabrics.ledger(fabric_id)[0].ledger(id)
+        for fabric in self._store.fabrics.ids():
+            self._store.fabrics.ledger(fabric)
+        self.sharing.prepare()
 
     def reload(
         self, discipline: Discipline, limits: Limits, unmoved: frozenset[str] = frozenset()

@@ -35,7 +35,7 @@ from laas_service.app.ports.subnet_manager import ReadBack, RecordedSwitches
 from laas_service.app.queue_moves import QueueMoves
 from laas_service.app.quotas import ProjectLimits
 from laas_service.app.requests import Runtime, ServicePolicy
-from laas_service.app.use_cases import UseCases, in_background
+from laas_service.app.use_cases import UseCases, every_policy, in_background
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Intervals, Renewal
 from laas_service.app.worker.housekeeper import Housekeeper
@@ -55,6 +55,7 @@ from laas_service.conf.queue import QueueOptions
 from laas_service.conf.sharing import SharingOptions
 from laas_service.conf.worker import WorkerOptions
 from laas_service.domain.policies import POLICIES
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.garbage import Collector
 from laas_service.version import user_agent
 from laas_service.wiring.database import Database
@@ -309,7 +310,7 @@ class Parts:
 
     @cached_property
     def admission_queue(self) -> AdmissionQueue:
-        policies = {name: policy() for name, policy in POLICIES.items()}
+        policies = every_policy(SharedSlots())
         discipline = QueueOptions.of(self._conf).discipline
         return AdmissionQueue(self.store, policies, discipline, clock=self.database.clock)
 

@@ -26,18 +26,19 @@ from laas_service.adapters.db.engine import connect, consistent_read
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
-from laas_service.app.moves import ConsolidationRequest
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.projects import NoProjects
 from laas_service.app.records import AllocationRecord, Caller, HostState
 from laas_service.app.requests import AllocationRequest, Runtime, ServicePolicy, SlotsRequest
 from laas_service.app.room_planner import Permission
-from laas_service.app.use_cases import UseCases
+from laas_service.app.sharing.use_cases import ConsolidationRequest
+from laas_service.app.use_cases import UseCases, every_policy
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.allocation import Amounts, Sharing, SlotDemand
 from laas_service.domain.errors import Conflict, InvalidInput
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.fabric_tables import forwarding_tables
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.domain.verification import (
     isolation_violations,
@@ -111,8 +112,10 @@ class Site:
             projects=NoProjects(),
         )
         self.allocations, self.moves = use_cases.allocations, use_cases.moves
-        self.changes = use_cases.changes
-        self.queue = AdmissionQueue(self.store, policies, Discipline(), clock=self.now)
+        self.changes, self.sharing = use_cases.changes, use_cases.sharing
+        self.queue = AdmissionQueue(
+            self.store, every_policy(SharedSlots()), Discipline(), clock=self.now
+        )
         self.worker = Convergers(
             self.store,
             self.compute,
@@ -174,14 +177,14 @@ class Site:
             if slots is not None and choice % 3 == 0:
                 bandwidth = different(slots, choice)
             asked = SlotsRequest(slots=slots, bandwidth=bandwidth)
-            self.changes.change_slots(OPERATOR, held[choice % len(held)].id, asked)
+            self.sharing.change_slots(OPERATOR, held[choice % len(held)].id, asked)
 
     def consolidate(self, choice: int) -> None:
         parts = [record.id for record in self.live() if record.sharing is not None]
         if parts:
             limits = Permission(1 + choice % 9, override=True)
             wanted = ConsolidationRequest(parts[choice % len(parts)], 4.0, limits)
-            self.moves.consolidate(OPERATOR, "f", wanted)
+            self.sharing.consolidate(OPERATOR, "f", wanted)
 
     def release(self, choice: int) -> None:
         if live := self.live():

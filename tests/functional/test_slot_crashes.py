@@ -259,7 +259,7 @@ def grow(parts: Parts, acknowledge: Callable[[str], None]) -> None:
         caller("a"), found.id, lambda c: replace(c, movable=Movable.RESTART)
     )
     if found.change is None and found.slots != _grown():
-        answer = use_cases.changes.change_slots(caller("a"), found.id, SlotsRequest(**GROWTH))
+        answer = use_cases.sharing.change_slots(caller("a"), found.id, SlotsRequest(**GROWTH))
         assert isinstance(answer, AllocationRecord), answer
         acknowledge(found.id)
     rounds(parts, lambda: settled(parts, "a"), "a has grown")
@@ -439,7 +439,7 @@ def taken(empty, tmp_path_factory):
 
 def one_move(parts, found):
     """The first growth in which one virtual machine moves."""
-    changes = parts.use_cases(wake=lambda: None).changes
+    changes = parts.use_cases(wake=lambda: None).sharing
     for slots in range(4, 8):
         for bandwidth in (5.0, 10.0, 20.0, 25.0, 30.0, 33.0, 40.0, 50.0):
             asked = SlotsRequest(slots=slots, bandwidth=bandwidth)

@@ -20,10 +20,10 @@ import pytest
 from laas_service.adapters.nova.placement_slots import below, class_of
 from laas_service.app.handovers import slots_by_name
 from laas_service.app.lifecycle import State
-from laas_service.app.moves import ConsolidationRequest
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest, SlotsRequest
 from laas_service.app.room_planner import Permission
+from laas_service.app.sharing.use_cases import ConsolidationRequest
 from laas_service.domain.allocation import Sharing, SlotDemand
 from laas_service.domain.errors import HostsBusy
 from laas_service.domain.moves.consent import Movable
@@ -77,7 +77,7 @@ class Place:
         self.nova, self.admin, self.parts = nova, nova.admin, parts
         self.service = Service(parts)
         use_cases = parts.use_cases(wake=lambda: None)
-        self.use_cases, self.changes = use_cases.allocations, use_cases.changes
+        self.use_cases, self.sharing = use_cases.allocations, use_cases.sharing
         self.records = {}
         self.service.rounds(lambda: True, "hosts are pooled")
 
@@ -101,7 +101,7 @@ class Place:
 
     def change(self, name, **asked):
         caller = replace(OPERATOR, project_id=self.record(name).project_id)
-        return self.changes.change_slots(caller, self.records[name].id, SlotsRequest(**asked))
+        return self.sharing.change_slots(caller, self.records[name].id, SlotsRequest(**asked))
 
     def slots(self, name):
         record = self.record(name)
@@ -323,8 +323,8 @@ def test_a_shared_host_is_emptied(shared):
     shared.service.rounds(over, "sharer0 has given its slots back")
     del shared.records["sharer0"]
     before = shared.servers()
-    moves = shared.parts.use_cases(wake=lambda: None).moves
-    plan = moves.consolidate(OPERATOR, "f", ConsolidationRequest(None, 4.0, Permission(8)))
+    sharing = shared.parts.use_cases(wake=lambda: None).sharing
+    plan = sharing.consolidate(OPERATOR, "f", ConsolidationRequest(None, 4.0, Permission(8)))
     assert plan.emptied.hosts
     for name in ("sharer1", "sharer2"):
         shared.active(name)
@@ -351,7 +351,7 @@ def moves(place, name):
     for slots in range(record.slots.slots, 8):
         for bandwidth in (5.0, 10.0, 20.0, 25.0, 30.0, 33.0, 40.0, 50.0):
             asked = SlotsRequest(slots=slots, bandwidth=bandwidth)
-            answer = place.changes.propose_slots(caller, record.id, asked)
+            answer = place.sharing.propose_slots(caller, record.id, asked)
             planned = getattr(answer, "allocation", None)
             if planned is not None and len(planned.slots.moves) == 1:
                 return {"slots": slots, "bandwidth": bandwidth}

@@ -41,8 +41,6 @@ from laas_service.api.schemas.fabrics import (
     Idle,
     Link,
     LinkList,
-    Promise,
-    PromiseList,
     Room,
     Routing,
     SharedPlane,
@@ -53,7 +51,6 @@ from laas_service.api.schemas.fabrics import (
 from laas_service.api.schemas.maps import FabricMap
 from laas_service.api.schemas.observation import Observation, ObservationChange
 from laas_service.api.schemas.plans import (
-    ConsolidationPlan,
     Evacuation,
     QueueRoomShown,
     RoomPlan,
@@ -72,7 +69,6 @@ from laas_service.api.schemas.requests import (
     LinkQuery,
     MapQuery,
     NewAllocation,
-    NewConsolidation,
     NewEvacuation,
     NewHosts,
     NewPlane,
@@ -80,7 +76,6 @@ from laas_service.api.schemas.requests import (
     NewSleep,
     Paging,
     Precondition,
-    PromiseQuery,
     QuotaQuery,
     ReleaseQuery,
     SlotsQuery,

@@ -17,7 +17,6 @@ from laas_service.app.lifecycle import LIVE, State
 from laas_service.app.records import FabricRecord, HostState, LinkState, Word
 from laas_service.app.views import inventory
 from laas_service.app.views import utilization as utilization_view
-from laas_service.app.views.promises import Measured, PromiseEntry
 from laas_service.domain import idle_links, shared_plane_cost
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal
@@ -451,71 +450,6 @@ class Link(Shown):
 
 class LinkList(Schema):
     links: list[Link]
-    next: Annotated[str | None, Field(description="The next page.")]
-
-
-class MeasuredLoad(Schema):
-    """Traffic in this direction, from the counters of a switch."""
-
-    bandwidth: Annotated[float, Field(description="Gb/s: the mean between the last two readings.")]
-    seconds: Annotated[float, Field(description="Time between these readings.")]
-    at: Annotated[AwareDatetime, Field(description="Time of the last one.")]
-
-    @classmethod
-    def of(cls, measured: Measured) -> Self:
-        bandwidth, seconds, at = measured
-        return cls(bandwidth=round(bandwidth, 6), seconds=round(seconds, 3), at=at)
-
-
-class Promise(Shown):
-    """What a link promises in one direction to all who share hosts."""
-
-    link: Annotated[
-        str,
-        Field(
-            description="Its id, as in the list of links; of the link of a host, the host's name.",
-            examples=["leaf-0-3-5"],
-        ),
-    ]
-    kind: Literal["host", "leaf", "spine"]
-    direction: Annotated[Literal["up", "down"], Field(description="`down` is towards the host.")]
-    allocation: Annotated[str, Field(description="The allocation whose hosts are shared.")]
-    bandwidth: Annotated[float, Field(description="Gb/s that the link may promise.")]
-    promised: Annotated[
-        float,
-        Field(description="Gb/s: `mean`, and what demands need beyond it at the risk of the link."),
-    ]
-    mean: Annotated[
-        float, Field(description="Gb/s: what is certain, and the means of normal demands.")
-    ]
-    deviation: Annotated[float, Field(description="Gb/s: standard deviation of normal demands.")]
-    risk: Annotated[float, Field(description="The highest probability of an outage allowed.")]
-    outage: Annotated[
-        float,
-        Field(
-            ge=0, le=1, description="The probability that demands exceed the link, at the highest."
-        ),
-    ]
-    measured: Annotated[
-        MeasuredLoad | None, Field(description="Null if the counters were not read twice.")
-    ]
-
-    @classmethod
-    def of(cls, entry: PromiseEntry) -> Self:
-        return cls.showing(
-            entry,
-            entry.sharing,
-            link=entry.name,
-            promised=round(entry.promised, 6),
-            mean=round(entry.load.mean, 6),
-            deviation=round(entry.load.deviation, 6),
-            outage=float(f"{entry.load.outage:.3g}"),
-            measured=None if entry.measured is None else MeasuredLoad.of(entry.measured),
-        )
-
-
-class PromiseList(Schema):
-    promises: list[Promise]
     next: Annotated[str | None, Field(description="The next page.")]
 
 

@@ -11,9 +11,6 @@ from laas_service.api.schemas.fabrics import IdleSwitch, Shape
 from laas_service.api.schemas.placements import (
     Bridge,
     Holding,
-    SlotsShown,
-    UnitMove,
-    hosts_gained,
 )
 from laas_service.app import moves as planning
 from laas_service.app import room_planner
@@ -33,7 +30,7 @@ def _tenant(record: AllocationRecord) -> dict[str, Any]:
     return {"allocation": record.id, "name": record.name, "project_id": record.project_id}
 
 
-def _moving(move: room_planner.PlannedMove) -> dict[str, Any]:
+def moving(move: room_planner.PlannedMove) -> dict[str, Any]:
     """The fields that moves of hosts and of virtual machines have in common."""
     consent = move.record.consent
     return {
@@ -46,7 +43,7 @@ def _moving(move: room_planner.PlannedMove) -> dict[str, Any]:
     }
 
 
-def _in_all(plan: room_planner.MovePlan) -> dict[str, Any]:
+def in_all(plan: room_planner.MovePlan) -> dict[str, Any]:
     """The fields that all plans have in common; ``new_hosts`` has a name of its own in each."""
     return {"fabric": plan.fabric.id, "cost": plan.cost, "cut_off": plan.cut_off}
 
@@ -113,7 +110,7 @@ class PlannedMove(Schema):
     def of(cls, fabric: FabricRecord, move: room_planner.PlannedMove) -> Self:
         claimed = move.new.beyond(move.old)
         return cls(
-            **_moving(move),
+            **moving(move),
             new_hosts=move.new_hosts,
             links_changed=sum(1 for _ in claimed.links(fabric.topology)),
             servers=None if move.load is None else move.load.servers,
@@ -142,7 +139,7 @@ class RoomPlan(Schema):
     def of(cls, hosts: int, plan: room_planner.RoomPlan) -> Self:
         shape = plan.placement.shape
         return cls(
-            **_in_all(plan),
+            **in_all(plan),
             hosts=hosts,
             fits=not plan.moves,
             moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
@@ -169,86 +166,11 @@ class SleepPlan(Shown):
     @classmethod
     def of(cls, plan: room_planner.PowerPlan) -> Self:
         return cls.showing(
-            **_in_all(plan),
+            **in_all(plan),
             idle_now=plan.now,
             idle_after=plan.after,
             moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
             moved_hosts=plan.new_hosts,
-        )
-
-
-class PlannedSlotMoves(Schema):
-    """Virtual machines of one tenant that move to other shared hosts."""
-
-    allocation: str
-    name: str
-    project_id: str
-    movable: Movable
-    move_cost: float
-    cost: Annotated[float, Field(description="`move_cost` for each virtual machine that moves.")]
-    unit_moves: Annotated[list[UnitMove], Field(description="Its virtual machines, in order.")]
-    joining: Joining
-    leaving: Leaving
-    begins: AfterNotice
-    announced: IsAnnounced
-
-    @classmethod
-    def of(cls, fabric: FabricRecord, move: room_planner.PlannedMove) -> Self:
-        return cls(
-            **_moving(move),
-            unit_moves=SlotsShown.slots_of(fabric, None, move.new)["unit_moves"],
-            joining=hosts_gained(fabric, move.old, move.new),
-            leaving=hosts_gained(fabric, move.new, move.old),
-        )
-
-
-class EmptiedHost(Schema):
-    """A shared host that is empty once all moves are over."""
-
-    host: Annotated[str, Field(description="Its name.")]
-    moves: Annotated[
-        int, Field(description="Virtual machines that move for it, beside those before it.")
-    ]
-
-
-class ConsolidationPlan(Schema):
-    """Moves of virtual machines after which shared hosts are empty."""
-
-    fabric: str
-    parent: Annotated[str, Field(description="The allocation that shares its hosts.")]
-    hosts: Annotated[list[EmptiedHost], Field(description="In the order of their choice.")]
-    leaves: Annotated[
-        list[IdleSwitch], Field(description="Leaves on which no virtual machine is left.")
-    ]
-    moves: Annotated[
-        list[PlannedSlotMoves],
-        Field(description="One for each tenant; they do not depend on each other."),
-    ]
-    moved_units: Annotated[int, Field(description="Virtual machines that move, in all.")]
-    cost: CostOfAll
-    cut_off: Annotated[
-        bool, Field(description="The search stopped at its budget: more could perhaps be empty.")
-    ]
-
-    @classmethod
-    def of(cls, plan: room_planner.ConsolidationPlan) -> Self:
-        fabric, emptied = plan.fabric, plan.emptied
-        leaf_id, leaves = fabric.topology.tree.leaf_id, fabric.inventory.leaf_guids
-        empty = {leaves[leaf_id(*leaf)] for leaf in emptied.leaves}
-        return cls(
-            **_in_all(plan),
-            parent=plan.parent,
-            hosts=[
-                EmptiedHost(host=fabric.inventory.host_names[host], moves=moves)
-                for host, moves in zip(emptied.hosts, emptied.costs, strict=True)
-            ],
-            leaves=[
-                IdleSwitch.model_validate(switch)
-                for switch in fabric.inventory.switches
-                if switch.guid in empty
-            ],
-            moves=[PlannedSlotMoves.of(fabric, move) for move in plan.moves],
-            moved_units=plan.new_hosts,
         )
 
 

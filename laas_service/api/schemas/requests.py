@@ -25,9 +25,9 @@ from laas_service.api.schemas.base import (
 )
 from laas_service.app.allocations import LONGEST
 from laas_service.app.lifecycle import State
-from laas_service.app.moves import MOST_MOVES, MOST_UNITS
+from laas_service.app.moves import MOST_MOVES
 from laas_service.app.records import FabricRecord, HostState, LinkState
-from laas_service.app.views.slot_fit import MOST_RISKS
+from laas_service.app.requests import MOST_RISKS
 from laas_service.domain.allocation import LEAST_RISK, MOST_RISK, MOST_SLOTS
 from laas_service.domain.allocation import Sharing as Shared
 from laas_service.domain.constraints import Constraints as Wanted
@@ -260,11 +260,11 @@ MoveCost = Annotated[
 
 
 LEAST_BANDWIDTH = 1e-6
-"""Gb/s; promises are kept in steps of about so much (``site.GRAIN``)."""
+"""Gb/s; promises are kept in steps of about so much (``tenancy.slots.GRAIN``)."""
 
 WIDEST = 10_000
 """Gb/s of a standard deviation; the variances of ``MOST_SLOTS`` such demands add up within 64
-bits, in steps of ``site.GRAIN``."""
+bits, in steps of ``tenancy.slots.GRAIN``."""
 
 SlotCount = Annotated[int, Field(ge=1, le=MOST_SLOTS, description="How many virtual machines.")]
 Bandwidth = Annotated[
@@ -371,13 +371,6 @@ class MapQuery(SlotsQuery):
     parent: Annotated[
         Named | None, Field(description="The allocation whose hosts are shared, for slots.")
     ] = None
-
-
-class PromiseQuery(Paging):
-    allocation: Annotated[
-        Named | None, Field(description="On hosts that this allocation shares.")
-    ] = None
-    kind: Literal["host", "leaf", "spine"] | None = None
 
 
 class Sharing(Body):
@@ -544,30 +537,6 @@ class NewSleep(Body):
     """What may move so that switches can sleep."""
 
     moves: Annotated[int, Field(ge=0, le=MOST_MOVES, description="The most tenants that move.")] = 1
-    max_cost: MaxCost = None
-    override: Override = False
-    dry_run: DryPlan = False
-
-
-class NewConsolidation(Body):
-    """What may move so that shared hosts are empty."""
-
-    parent: Annotated[
-        Reference | None,
-        Field(description="The allocation that shares its hosts; default: the only one."),
-    ] = None
-    moves: Annotated[
-        int, Field(ge=0, le=MOST_UNITS, description="The most virtual machines that move.")
-    ] = 8
-    moves_per_host: Annotated[
-        float,
-        Field(
-            ge=0.001,
-            le=MOST_UNITS,
-            allow_inf_nan=False,
-            description="A host that costs more moves of virtual machines is left alone.",
-        ),
-    ] = 4.0
     max_cost: MaxCost = None
     override: Override = False
     dry_run: DryPlan = False

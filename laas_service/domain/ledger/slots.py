@@ -2,7 +2,7 @@
 
 """Slots of shared hosts get owners, and become free again.
 
-The bandwidth that links promise is checked by ``domain.sharing``, which knows the routes.
+Whether links can promise a demand is for ``domain.sharing``, which knows the routes.
 """
 
 from laas_service.domain.allocation import HeldSlots

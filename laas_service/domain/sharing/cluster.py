@@ -25,10 +25,6 @@ class Demand(NamedTuple):
     """0 is a certain (deterministic) demand."""
 
 
-GRAIN = 1 << 20
-"""Sums are whole multiples of 1 / GRAIN, so that a release restores them exactly."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Virtual machines that share a virtual switch.

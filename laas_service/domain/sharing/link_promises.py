@@ -39,7 +39,6 @@ import numpy as np
 from laas_service.domain.allocation import LEAST_RISK, MOST_RISK
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.sharing.cluster import (
-    GRAIN,
     Cluster,
     Demand,
     Embedding,
@@ -48,6 +47,7 @@ from laas_service.domain.sharing.cluster import (
 )
 from laas_service.domain.sharing.hose_load import crossing, worst_loads
 from laas_service.domain.sharing.routes import NO_LINK, NO_ROUTE, Routes
+from laas_service.domain.tenancy.slots import GRAIN
 
 _STANDARD = NormalDist()
 

@@ -7,13 +7,11 @@ the site catches up with the ledger, at the cost of what has changed since. Sear
 of the site, so nobody waits for another one's search.
 """
 
-import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import is_
-from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -32,7 +30,7 @@ from laas_service.domain.allocation import (
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import LaasError, LimitExceeded, NotFound
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.sharing.cluster import GRAIN, Cluster, Demand, Embedding
+from laas_service.domain.sharing.cluster import Cluster, Demand, Embedding
 from laas_service.domain.sharing.hose_load import cost_of_crossing
 from laas_service.domain.sharing.link_promises import (
     Held,
@@ -337,33 +335,6 @@ def _in_order(
         fix = "and the new demand at once; change slots first, then the demand"
         return NoFit(Refusal.BANDWIDTH, f"{detail}{fix}")
     return _with(allocation, slots)
-
-
-def in_the_way(ledger: LedgerView, present: Allocation, to: Allocation) -> str | None:
-    """What keeps an allocation from going to slots that were chosen before; None: nothing.
-
-    Judged by what the ledger holds for others. Whether slots are free is left to the ledger.
-    """
-    part = ledger.part
-    assert part is not None
-    targets = {new for _, _, new in to.held_slots.moves}
-    if not targets.isdisjoint(ledger.failed_hosts | ledger.drained_hosts):
-        return "a host that it would go to has failed or is drained"
-    if not frozenset(ledger.failed_links).isdisjoint(part.links(ledger.topology)):
-        return "links of the shared hosts have failed, so traffic takes others"
-    both = to.joined(present).held_slots
-    total = {promise.link: promise for promise in both.promised}
-    for id, other in ledger.allocations.items():
-        for promise in other.held_slots.promised if id != to.id else ():
-            if (sums := total.get(promise.link)) is not None:
-                added = (a + b for a, b in zip(sums[1:], promise[1:], strict=True))
-                total[promise.link] = Promise(promise.link, *added)
-    capacity = math.floor(GRAIN * part.terms.bandwidth)
-    quantile = NormalDist().inv_cdf(1 - part.terms.risk)
-    for _, certain, mean, variance in total.values():
-        if certain + mean + math.ceil(quantile * math.sqrt(variance * GRAIN)) > capacity:
-            return "a link can no longer promise its bandwidth there"
-    return None
 
 
 def _catch_up(kept: _Kept, fabric: LedgerView) -> None:

@@ -16,6 +16,10 @@ LEAST_RISK, MOST_RISK = 1e-9, 0.5
 not exact near it; above 0.5 demands would need less than their means."""
 
 
+GRAIN = 1 << 20
+"""Sums are whole multiples of 1 / GRAIN, so that a release restores them exactly."""
+
+
 class Sharing(NamedTuple):
     """How the hosts of an allocation are shared: slots for virtual machines, and links."""
 
@@ -76,7 +80,7 @@ class SlotDemand(NamedTuple):
 class Promise(NamedTuple):
     """What a virtual cluster is promised on a link in one direction.
 
-    Amounts are in steps of 1 / 2**20 Gb/s, and the variance of as many Gb/s squared.
+    Amounts are in steps of 1 / GRAIN Gb/s, and the variance of as many Gb/s squared.
     """
 
     link: int

@@ -17,7 +17,6 @@ import numpy as np
 from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.grouping import grouped
 from laas_service.domain.sharing.cluster import (
-    GRAIN,
     Cluster,
     Demand,
     Embedding,
@@ -25,6 +24,7 @@ from laas_service.domain.sharing.cluster import (
     Whole,
 )
 from laas_service.domain.sharing.tree import SlotTree
+from laas_service.domain.tenancy.slots import GRAIN
 
 _STANDARD = NormalDist()
 

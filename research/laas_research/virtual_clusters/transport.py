@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from laas_research.virtual_clusters.site import Site
 from laas_service.domain.grouping import grouped
-from laas_service.domain.sharing.cluster import GRAIN, Cluster
+from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.migration import MachineMove, Plan
+from laas_service.domain.tenancy.slots import GRAIN
 
 
 class PathCosts(NamedTuple):

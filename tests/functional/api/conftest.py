@@ -33,10 +33,11 @@ from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.projects import NoProjects
 from laas_service.app.requests import Runtime, ServicePolicy
-from laas_service.app.use_cases import UseCases
+from laas_service.app.use_cases import UseCases, every_policy
 from laas_service.conf import register_opts
 from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.policies import POLICIES
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.messages import ConfirmedBy
 from opensm_writer import render
@@ -111,7 +112,7 @@ class Deployment:
 
     def serve_queues(self):
         """Serve all queues as the worker does; return how many requests were admitted."""
-        policies = {name: policy() for name, policy in POLICIES.items()}
+        policies = every_policy(SharedSlots())
         return AdmissionQueue(self.store, policies, Discipline(), clock=self.clock).serve_all()
 
     def clock(self):

@@ -13,8 +13,9 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import EXPLAINED, AdmissionQueue
 from laas_service.app.lifecycle import State
 from laas_service.app.records import HostState
+from laas_service.app.use_cases import every_policy
 from laas_service.domain.admission.queue import Discipline
-from laas_service.domain.policies import POLICIES
+from laas_service.domain.sharing.policy import SharedSlots
 
 FIFO = Discipline("fifo")
 EASY = Discipline("easy")
@@ -35,7 +36,7 @@ class Site:
         made.engine.dispose()
         made.engine = connect(made.engine.url.render_as_string())
         made.store = SqlStore(made.engine, now=made.clock)
-        policies = {name: policy() for name, policy in POLICIES.items()}
+        policies = every_policy(SharedSlots())
         self.admission_queue = AdmissionQueue(
             made.store, policies, self.discipline, clock=made.clock
         )

@@ -17,8 +17,9 @@ from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
 from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import HostState, Limits
 from laas_service.app.room_planner import Permission
+from laas_service.app.use_cases import every_policy
 from laas_service.domain.admission.queue import Discipline
-from laas_service.domain.policies import POLICIES
+from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.verification import isolation_violations, shape_violations
 from tests.convergers import Convergers
 from tests.functional.api.test_resize import names, story
@@ -45,7 +46,7 @@ class Site:
         made.engine.dispose()
         made.engine = connect(made.engine.url.render_as_string())
         made.store = self.store = SqlStore(made.engine, now=made.clock)
-        policies = {name: policy() for name, policy in POLICIES.items()}
+        policies = every_policy(SharedSlots())
         self.queue = AdmissionQueue(self.store, policies, self.discipline, clock=made.clock)
         quotas = ProjectLimits(self.store, made.compute, limits=self.limits, unmoved=self.unmoved)
         self.moves = QueueMoves(

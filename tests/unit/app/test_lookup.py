@@ -14,7 +14,6 @@ from laas_service.domain.errors import Forbidden, InvalidInput, NotFound
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.baseline import Baseline
 from laas_service.domain.policies.jigsaw import Jigsaw
-from laas_service.domain.sharing.policy import SharedSlots
 from tests.unit.app.memory import Memory
 
 ADMIN = Caller("admin", "root", admin=True, request_id="r")
@@ -23,9 +22,7 @@ POLICIES: dict[str, Policy] = {"jigsaw": Jigsaw(), "baseline": Baseline()}
 
 
 def lookup(memory, **options):
-    return Lookup(
-        memory, POLICIES, SharedSlots(), NoProjects(), **{"default_policy": "jigsaw", **options}
-    )
+    return Lookup(memory, POLICIES, NoProjects(), **{"default_policy": "jigsaw", **options})
 
 
 def test_the_default_policy_must_be_offered():

@@ -25,9 +25,11 @@ from laas_service.domain.allocation import (
 )
 from laas_service.domain.errors import NotFound
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.sharing.cluster import GRAIN, Cluster
+from laas_service.domain.moves.announced_slots import in_the_way
+from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.consolidation import empty_hosts
-from laas_service.domain.sharing.policy import SharedSlots, in_the_way
+from laas_service.domain.sharing.policy import SharedSlots
+from laas_service.domain.tenancy.slots import GRAIN
 from laas_service.domain.topology import Topology, Xgft
 from laas_service.domain.verification import slot_violations
 from tests.unit.domain.sharing.every_embedding import embeddings

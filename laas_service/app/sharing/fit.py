@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 
-from laas_service.app.requests import Fit, RiskFit
+from laas_service.app.requests import MOST_RISKS, Fit, RiskFit
 from laas_service.domain.allocation import NoFit, Request, SlotDemand
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import InvalidInput
@@ -13,9 +13,6 @@ from laas_service.domain.sharing.policy import SharedSlots
 
 MOST_TENANTS = 50
 """Further tenants that are placed at most, at each risk."""
-
-MOST_RISKS = 8
-"""Risks that one question may name."""
 
 
 def slot_fit(

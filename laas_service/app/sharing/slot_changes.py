@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Beginning a change of the slots that an allocation has on shared hosts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from laas_service.app import lifecycle
+from laas_service.app.placement_changes import current_ledger
+from laas_service.app.ports.placement_changes import PlacementChanges
+from laas_service.app.records import AllocationRecord, Limits, MoveDecision
+from laas_service.app.wording import reasons
+from laas_service.domain.allocation import Allocation, NoFit, SlotDemand
+from laas_service.domain.budget import RequestBudget
+from laas_service.domain.errors import Conflict
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.sharing.policy import SharedSlots
+from laas_service.messages import Initiator
+
+
+@dataclass(frozen=True, slots=True)
+class SlotChange:
+    """Other slots for an allocation: ``demand`` in all; ``names`` are those of hosts.
+
+    ``budget`` bounds the searches, anew after each lost race. With ``settles`` compute keeps
+    servers to their slots, so it carries out each change.
+    """
+
+    demand: SlotDemand
+    policy: SharedSlots
+    names: Sequence[str]
+    budget: RequestBudget
+    settles: bool = False
+
+    def chosen(
+        self, fabric: Ledger, record: AllocationRecord, placed: Allocation
+    ) -> Allocation | NoFit:
+        """The place with the fewest moves, or a refusal. Raises: ConcurrentUpdate."""
+        ledger = current_ledger(fabric, record, placed, self.budget)
+        answer = self.policy.change(ledger, placed, self.demand, self.budget)
+        if self.settles and isinstance(answer, Allocation):
+            self._check_settled(placed, answer)
+        return answer
+
+    def _check_settled(self, placed: Allocation, answer: Allocation) -> None:
+        """Raises: Conflict, if servers that have to go would hold what the others shall get."""
+        given_up = lifecycle.gives_up_slots(placed, answer)
+        if given_up and lifecycle.asks_more(placed, answer) and not answer.unit_moves:
+            raise Conflict(
+                "slots are given up and others get more bandwidth: change the slots first, then "
+                "the bandwidth"
+            )
+
+    def named(self, answer: Allocation) -> list[str]:
+        """The moves that lead to a place, for its owner."""
+        return [
+            f"virtual machine {unit} moves from {self.names[old]} to {self.names[new]}"
+            for unit, old, new in answer.unit_moves
+        ]
+
+
+def begin_slot_change(
+    changes: PlacementChanges,
+    record: AllocationRecord,
+    wanted: SlotChange,
+    by: Initiator,
+    limits: Limits,
+) -> AllocationRecord | NoFit:
+    """Begin to give an allocation other slots.
+
+    At once, unless virtual machines have to move or compute keeps them to their slots.
+
+    Raises:
+        Conflict: it has no slots, is not active, or changes already.
+        ConcurrentUpdate: it moved on; read it again.
+        QuotaExceeded: its project may not have so many slots.
+    """
+    placed = lifecycle.check_slots_changeable(record)
+
+    def choose(fabric: Ledger) -> MoveDecision | NoFit:
+        answer = wanted.chosen(fabric, record, placed)
+        if isinstance(answer, NoFit):
+            return answer
+        named = wanted.named(answer)
+        reason = reasons.slot_change_reason(placed, answer, named, by.user_id)
+        return MoveDecision(answer, reason, settles=wanted.settles)
+
+    return changes.move(record, choose, by=by, limits=limits)
