@@ -13,8 +13,10 @@ from typing import Any
 
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.decide import faults
-from laas_service.app.worker.perform import Hooks, Performer, Ports
-from laas_service.app.worker.round import Round, WorkerRules
+from laas_service.app.worker.fabric_store import FabricStore
+from laas_service.app.worker.hooks import Hooks
+from laas_service.app.worker.perform import Performer, Ports
+from laas_service.app.worker.round import WorkerRules
 from laas_service.domain.faults.interpretation import Cabling
 from laas_service.domain.faults.observation import ReadingOutcome
 from laas_service.domain.topology import Link
@@ -55,7 +57,7 @@ class Convergers:
     def at(self, hook: Callable[[str], None]) -> None:
         """Call another hook around effects from now on; nothing is forgotten."""
         for one in self.each:
-            one._performer._hooks = replace(one._performer._hooks, at=hook)
+            one._performer._hooks = one._routes.hooks = replace(one._routes.hooks, at=hook)
 
     def run_once(self) -> int:
         return sum(one.run_once() for one in self.each)
@@ -84,12 +86,11 @@ class Observing:
         ports = Ports(FakeCompute(), switches, marks=options.pop("marks", None))
         given = {name: options.pop(name) for name in ("at", "before_effect") if name in options}
         hooks = Hooks(now=now, chance=Random(1), clock=time.monotonic, **given)
-        self._store, self._fabric, self._now = store, fabric, now
-        self._outside, self._rules = ports.constant, WorkerRules(**options)
-        self._performer = Performer(store, ports, hooks, self._rules, fabric, self)  # type: ignore[arg-type]
+        self._reader = FabricStore(store, fabric, WorkerRules(**options), ports.constant, hooks)
+        self._performer = Performer(store, ports, hooks, self._reader, self)  # type: ignore[arg-type]
         self._excesses: Mapping[Link, str] = {}
 
-    def applied(self, fabric: str) -> Applied:
+    def applied(self) -> Applied:
         """Every switch has the tables of a confirmed generation."""
         return Applied(1)
 
@@ -97,15 +98,8 @@ class Observing:
         """Routes are not published here."""
 
     def round(self) -> ReadingOutcome | None:
-        fabric = self._store.fabrics.get(self._fabric)
-        round = Round(
-            now=self._now(),
-            fabric=fabric,
-            observation=self._store.faults.observation(self._fabric),
-            outside=self._outside,
-            rules=self._rules,
-        )
-        decision = faults.observe(round, Cabling(fabric.inventory), self._excesses)
+        round = self._reader.round()
+        decision = faults.observe(round, Cabling(round.fabric.inventory), self._excesses)
         seen = self._performer.run(decision)
         self._excesses = seen.excesses
         return seen.judgement

@@ -47,7 +47,7 @@ class DirectoryLimits:
         self._write(f"limit-{id}.sh", lines)
         return Limited()
 
-    def forget(self, id: str) -> None:
+    def forget_limits(self, id: str) -> None:
         """Write the command that deletes the policy, if there was one."""
         if not (self._path / f"limit-{id}.sh").exists():
             return

@@ -86,8 +86,8 @@ class NeutronLimits(Calls):
         without = sorted(set(servers) - by_server.keys())
         return Limited(tuple(changed), tuple(f"server {server} has no port" for server in without))
 
-    def forget(self, id: str) -> None:
-        """See ``SendingLimits.forget``. Ports that are still there lose the policy."""
+    def forget_limits(self, id: str) -> None:
+        """See ``SendingLimits.forget_limits``. Ports that are still there lose the policy."""
         self._limited.pop(id, None)
         mine = [policy for policy in self._policies() if self._is_of(policy, id)]
         ids = {policy["id"] for policy in mine}

@@ -38,10 +38,11 @@ from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.app.use_cases import UseCases, every_policy, in_background
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Intervals, Renewal
+from laas_service.app.worker.hooks import Hooks
 from laas_service.app.worker.housekeeper import Housekeeper
 from laas_service.app.worker.loop import Loop
 from laas_service.app.worker.notifier import Notifier
-from laas_service.app.worker.perform import Hooks, Ports
+from laas_service.app.worker.perform import Ports
 from laas_service.app.worker.port_events import PortEvents
 from laas_service.app.worker.round import CounterMode, LookRules, Pace, WorkerRules
 from laas_service.app.worker.watchdog import Watchdog

@@ -122,10 +122,10 @@ def test_forgetting_leaves_nothing_and_others_alone(limits, network):
     network.port(S2)
     limits.limit("a1", "p", 5.0, [S1])
     limits.limit("a1-2", "p", 5.0, [S2])
-    limits.forget("a1")
+    limits.forget_limits("a1")
     assert allowed(network) == {S1: [None], S2: [5_000_000]}
     assert [policy["name"] for policy in network.policies.values()] == [policy_name("a1-2", 1)]
-    limits.forget("a1")
+    limits.forget_limits("a1")
 
 
 def test_two_policies_of_one_name_become_one(limits, network):
@@ -156,6 +156,6 @@ def test_scripts_limit_and_forget(tmp_path):
     assert "--max-kbps 2500000" in text
     assert f"openstack port list --server {S1}" in text
     assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
-    limits.forget("a1")
+    limits.forget_limits("a1")
     assert not script.exists()
     assert "qos policy delete laas-a1-1" in (tmp_path / "forget-a1.sh").read_text()

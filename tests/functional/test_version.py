@@ -72,7 +72,7 @@ def ask_placement(conf):
 
 
 def ask_neutron(conf):
-    neutron.connect(conf).forget("a")
+    neutron.connect(conf).forget_limits("a")
 
 
 def ask_ironic(conf):

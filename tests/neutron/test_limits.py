@@ -85,10 +85,10 @@ def test_servers_send_what_is_promised_until_the_allocation_is_gone(admin, port)
     assert allowed(admin) == promised
     assert limits.limit("a1", "p", 8.0, [S1]) == Limited()
     assert allowed(admin)[S1] == [8_000_000]
-    limits.forget("a1")
+    limits.forget_limits("a1")
     assert allowed(admin) == {S1: [None], S2: [None, None], "of somebody else": [None]}
     assert admin.get("/v2.0/qos/policies").json()["policies"] == []
-    limits.forget("a1")
+    limits.forget_limits("a1")
 
 
 def test_what_others_change_is_told_and_set_again(admin, port):

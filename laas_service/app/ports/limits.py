@@ -36,5 +36,5 @@ class SendingLimits(Protocol):
         ``bandwidth`` in Gb/s. Without servers, all is prepared for those to come.
         """
 
-    def forget(self, id: str) -> None:
+    def forget_limits(self, id: str) -> None:
         """Take back what was made for an allocation, which has no servers any more."""

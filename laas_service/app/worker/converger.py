@@ -13,19 +13,19 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import TypeVar
 
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.app.worker.decide import drift, faults, hosts, life, limits
+from laas_service.app.worker.fabric_store import FabricStore
+from laas_service.app.worker.hooks import Hooks
 from laas_service.app.worker.instructions import Steps
 from laas_service.app.worker.memory import NOTHING_REMEMBERED, DriftMemory
-from laas_service.app.worker.perform import Hooks, Performer, Ports
+from laas_service.app.worker.perform import Performer, Ports
 from laas_service.app.worker.round import Round, WorkerRules
 from laas_service.app.worker.route_publisher import RoutePublisher
 from laas_service.domain.faults.interpretation import Cabling
-from laas_service.domain.faults.observation import Mode
 from laas_service.domain.inventory import Inventory
 
 LOG = logging.getLogger(__name__)
@@ -56,18 +56,9 @@ class Converger:
     ) -> None:
         self._store, self._compute = store, ports.compute
         self._rules, self._hooks, self._fabric = rules, hooks, fabric
-        self._outside = ports.constant
-        self._routes = RoutePublisher(
-            store,
-            ports.subnet_manager,
-            fabric,
-            effect=lambda name, act: self._performer.effect(name, act),
-            frozen=self._is_frozen,
-            now=hooks.now,
-            clock=hooks.clock,
-            apply_timeout=rules.pace.apply_timeout,
-        )
-        self._performer = Performer(store, ports, hooks, rules, fabric, self._routes)
+        self._reader = FabricStore(store, fabric, rules, ports.constant, hooks)
+        self._routes = RoutePublisher(store, ports.subnet_manager, fabric, rules, hooks)
+        self._performer = Performer(store, ports, hooks, self._reader, self._routes)
         self._memory = NOTHING_REMEMBERED
         self._cabling: tuple[Inventory, Cabling] | None = None
         self._read_at = -math.inf
@@ -104,25 +95,17 @@ class Converger:
 
     def _read(self) -> Round:
         """A new round: everything is asked again. ``NotFound``, ``Unavailable``."""
-        self._performer.begin_round()
+        self._routes.begin_round()
+        self._reader.begin_round()
         return self._read_again()
 
     def _read_again(self) -> Round:
         """This round with what was recorded since it began."""
         self._performer.recorded = False
-        self._read_at, now = self._hooks.clock(), self._hooks.now()
-        longest = timedelta(seconds=self._rules.pace.last)
-        faulty = self._rules.repair_links
-        seen = self._store.round(self._fabric, now, longest=longest, faulty=faulty)
-        self._routes.see(seen.fabric)
-        return Round(
-            now=now,
-            fabric=seen.fabric,
-            observation=seen.observation,
-            due=seen.due,
-            outside=self._outside,
-            rules=self._rules,
-        )
+        self._read_at = self._hooks.clock()
+        round = self._reader.round()
+        self._routes.see(round.fabric)
+        return round
 
     def _observe(self, round: Round) -> Round:
         """Look at ports, hosts and limits, where it is time, and record what follows."""
@@ -144,13 +127,6 @@ class Converger:
         if self._cabling is None or self._cabling[0] is not fabric.inventory:
             self._cabling = fabric.inventory, Cabling(fabric.inventory)
         return self._cabling[1]
-
-    def _is_frozen(self) -> bool:
-        """Whether nothing of the fabric's routes may change now, as an operator chose last."""
-        configured = self._rules.faults
-        if configured is None:
-            return False
-        return (self._store.faults.mode(self._fabric) or configured.mode) is Mode.FROZEN
 
     # -- comparisons ----------------------------------------------------------
 

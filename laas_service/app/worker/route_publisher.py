@@ -3,20 +3,21 @@
 """Publishes the routes of one fabric, and reads back what its switches run."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.app.records import FabricRecord, Holding
+from laas_service.app.worker.hooks import Hooks
+from laas_service.app.worker.round import RoutesSeen, WorkerRules
 from laas_service.domain.errors import LaasError, LeaseLost
+from laas_service.domain.faults.observation import Mode
 from laas_service.messages import Applied, ConfirmedBy, Span
 
 LOG = logging.getLogger(__name__)
-
-Effect = Callable[[str, Callable[[], Mapping[Span, float]]], Mapping[Span, float]]
-"""Takes an effect outside, given its name; raises ``LeaseLost`` if it must not happen."""
 
 Stamped = tuple[int, str]
 """A generation of routes, and its stamp."""
@@ -50,14 +51,8 @@ class RoutePublisher:
     store: Store
     subnet_manager: SubnetManager
     fabric: str
-    effect: Effect
-    frozen: Callable[[], bool]
-    """Whether nothing of the fabric's routes may change now."""
-    now: Callable[[], datetime]
-    clock: Callable[[], float]
-    """Measures seconds."""
-    apply_timeout: float
-    """The same routes are published again after so many seconds."""
+    rules: WorkerRules
+    hooks: Hooks
 
     _newest: Stamped = field(default=FROZEN, init=False)
     _outdated: bool = field(default=False, init=False)  # newer routes may be recorded
@@ -115,15 +110,15 @@ class RoutePublisher:
         """
         if self._applied is None:
             self._unread = False
-            begun = self.clock()
+            begun = self.hooks.clock()
             applied = self.subnet_manager.applied(self.fabric)
-            self._count_reading(applied, self.clock() - begun)
+            self._count_reading(applied, self.hooks.clock() - begun)
             if applied.generation is not None:
                 where = f"the switches run generation {applied.generation}"
                 if self._goes_forward((applied.generation, applied.stamp), where):
                     applied = Applied(None, f"{where}, which the database does not have")
             self._applied = applied
-            if not self.has_lost(applied):
+            if not self._has_lost(applied):
                 self._record(applied)
         return self._applied
 
@@ -163,7 +158,7 @@ class RoutePublisher:
         """Whether ``applied`` would not wait for tables; if not, ask again in a later round."""
         return self.subnet_manager.prepared(self.fabric)
 
-    def has_lost(self, applied: Applied) -> bool:
+    def _has_lost(self, applied: Applied) -> bool:
         """Whether the switches ran the newest routes when last recorded, and no longer do."""
         newest, _ = self._newest
         return applied.generation != newest and self._last_recorded().generation == newest
@@ -173,9 +168,12 @@ class RoutePublisher:
         self._record(applied)
         self._published = None
 
-    def ever_applied(self) -> bool:
-        """Whether the switches have ever run the newest routes."""
-        return self.store.observations.holding(self.fabric).confirmed == self._newest[0]
+    def seen(self) -> RoutesSeen:
+        """What became of the newest routes."""
+        applied = self.applied()
+        holding = self.store.observations.holding
+        ever = self.runs_newest() or holding(self.fabric).confirmed == self._newest[0]
+        return RoutesSeen(applied, self._has_lost(applied), ever)
 
     def read_back(self) -> None:
         """Read what the switches run if routes were published and not read back yet."""
@@ -202,7 +200,7 @@ class RoutePublisher:
         starts over each time that it reads its files.
         """
         try:
-            if self.frozen():
+            if self._is_frozen():
                 self._taken_over = FROZEN
                 return "the fabric is frozen: no routes are published"
             if published := self.subnet_manager.on_disk(self.fabric):
@@ -210,12 +208,12 @@ class RoutePublisher:
             state = self.store.fabrics.routed(self.fabric)
             self._newest = self._taken_over = routes = state.generation, state.stamp
             self._outdated = False
-            last, now = self._published, self.now()
-            oldest = now - timedelta(seconds=self.apply_timeout)
+            last, now = self._published, self.hooks.now()
+            oldest = now - timedelta(seconds=self.rules.pace.apply_timeout)
             if last is None or last.routes != routes or not oldest < last.at <= now:
                 spent = _Spent(state.generation)
-                publish = self.subnet_manager.publish
-                spent.seconds.update(self.effect("publish", lambda: publish(state)))
+                publish = partial(self.subnet_manager.publish, state)
+                spent.seconds.update(self.hooks.effect("publish", publish))
                 self._spent, self._published = spent, _Published(routes, now)
                 self._unread = True
             self._applied = None
@@ -227,6 +225,13 @@ class RoutePublisher:
             LOG.exception("fabric %s: routes could not be published", self.fabric)
             return f"unexpected {type(error).__name__}: {error}"
         return None
+
+    def _is_frozen(self) -> bool:
+        """Whether nothing of the fabric's routes may change now, as an operator chose last."""
+        configured = self.rules.faults
+        if configured is None:
+            return False
+        return (self.store.faults.mode(self.fabric) or configured.mode) is Mode.FROZEN
 
 
 def _applied(holding: Holding) -> Applied:

@@ -4,13 +4,8 @@
 
 from collections.abc import Mapping
 
-from laas_service.app.worker.instructions import (
-    AccountCounters,
-    Ask,
-    Log,
-    RecordCounters,
-    Steps,
-)
+from laas_service.app.worker import instructions as do
+from laas_service.app.worker.instructions import Log, Steps
 from laas_service.app.worker.round import CounterMode, Round
 from laas_service.domain.faults.counters import (
     CounterMemory,
@@ -37,14 +32,15 @@ def account(round: Round, cabling: Cabling, told: Mapping[Link, str]) -> Steps[M
     rules = round.rules
     if rules.counters is CounterMode.OFF:
         return {}
-    if readings := (yield Ask.COUNTERS):
-        yield RecordCounters(readings)
+    if readings := (yield from do.counters(round.fabric.id)):
+        yield from do.record_counters(round.fabric.id, readings)
     elif not round.observation.counted:
         return {}
     for _ in range(BATCHES):
-        if not (yield AccountCounters(_Account(cabling, rules.counter_rules))):
+        account = _Account(cabling, rules.counter_rules)
+        if not (yield from do.account_counters(round.fabric.id, account)):
             break
-    found = yield Ask.EXCESSES
+    found = yield from do.excesses()
     links = excessive((error for findings in found for error in findings.errors), cabling)
     for link in links.keys() - told.keys():
         yield Log(f"fabric {round.fabric.id}: {link_name(link)} has errors: {links[link]}")

@@ -19,33 +19,13 @@ from laas_service.app.lifecycle import HANDED_OVER, LIVE, State
 from laas_service.app.ports.compute import Handover, HostPart, HostShare, ObservedAggregates
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.app.wording import reasons
-from laas_service.app.worker.instructions import (
-    ActFor,
-    Ask,
-    AskAllocation,
-    AskAllocations,
-    Fence,
-    HandOver,
-    Log,
-    Pool,
-    Publish,
-    Record,
-    RecordComparison,
-    RecordFaults,
-    RecordLoss,
-    Steps,
-    TakeBack,
-    TakeOver,
-    Tell,
-    Wait,
-)
+from laas_service.app.worker import instructions as do
+from laas_service.app.worker.instructions import ActFor, Call, Log, Steps
 from laas_service.app.worker.memory import DriftMemory
-from laas_service.app.worker.round import Round, RoutesSeen
+from laas_service.app.worker.round import Round
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, LaasError, NotFound, Unavailable
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied
-
-Repair = HandOver | TakeBack | Fence | Pool | Publish
 
 Found = tuple[DriftMemory, list[str]]
 """The next memory, and the findings."""
@@ -61,8 +41,8 @@ class Difference:
     fabric: str
     detail: str
     """A sentence that does not name the subject."""
-    repair: Repair | None = None
-    """None: the service cannot put it right."""
+    repair: Call | None = None
+    """An effect; None: the service cannot put it right."""
     record: AllocationRecord | None = None
     """The active allocation that waits until this is repaired."""
 
@@ -96,7 +76,9 @@ def hosts_difference(
     detail = difference_of_handovers(handover, observed)
     if detail is None:
         return None
-    return Difference(Drift.HOSTS, record.id, fabric.id, detail, HandOver(handover), record)
+    return Difference(
+        Drift.HOSTS, record.id, fabric.id, detail, do.hand_over.asked(handover), record
+    )
 
 
 def difference_of_handovers(recorded: Handover, observed: Handover | None) -> str | None:
@@ -148,7 +130,7 @@ def leftover_difference(
     if record.state in LIVE:
         return None
     detail = f"allocation {id} is released, but hosts are still handed over"
-    return Difference(Drift.LEFTOVER, id, fabric, detail, TakeBack(handover))
+    return Difference(Drift.LEFTOVER, id, fabric, detail, do.take_back.asked(handover))
 
 
 def foreign_project_difference(record: AllocationRecord, handover: Handover) -> Difference | None:
@@ -160,7 +142,7 @@ def foreign_project_difference(record: AllocationRecord, handover: Handover) -> 
     if record.state is not State.ERROR or handover.project_id == record.project_id:
         return None
     detail = f"hosts are handed over to project {handover.project_id!r}"
-    return Difference(Drift.HOSTS, record.id, record.fabric, detail, Fence(record.id))
+    return Difference(Drift.HOSTS, record.id, record.fabric, detail, do.fence.asked(record.id))
 
 
 def pool_difference(fabric: FabricRecord, missing: Collection[str]) -> Difference | None:
@@ -169,7 +151,7 @@ def pool_difference(fabric: FabricRecord, missing: Collection[str]) -> Differenc
         return None
     names = tuple(sorted(missing))
     detail = f"hosts are no longer in the pool, free ones accept any project: {listed(names)}"
-    return Difference(Drift.POOL, f"hosts of {fabric.id}", fabric.id, detail, Pool(names))
+    return Difference(Drift.POOL, f"hosts of {fabric.id}", fabric.id, detail, do.pool.asked(names))
 
 
 def opened_difference(fabric: FabricRecord, opened: Mapping[str, str]) -> Difference | None:
@@ -200,7 +182,7 @@ def routes_difference(fabric: FabricRecord, applied: Applied) -> Difference:
     instead = applied.problem or f"generation {applied.generation} is applied"
     detail = f"generation {fabric.routes_generation} is no longer confirmed: {instead}"
     subject = f"routes of {fabric.id}"
-    return Difference(kind_of_loss(applied), subject, fabric.id, detail, Publish())
+    return Difference(kind_of_loss(applied), subject, fabric.id, detail, do.publish.asked())
 
 
 # -- comparisons --------------------------------------------------------------------------
@@ -262,30 +244,30 @@ class _Comparison:
 
     def take_over(self) -> Steps[None]:
         """The pool and the routes."""
-        yield RecordFaults()
+        yield from do.note_faults(self._fabric.id)
         yield from self._pool()
-        yield TakeOver()
+        yield from do.take_over()
         yield from self._check_routes(at_once=True)
 
     def compare_handovers(self) -> Steps[None]:
         """All handovers, as the record has them and as compute has them."""
         try:
-            observed: Mapping[str, Handover] = yield Ask.HANDED_OVER
+            observed = yield from do.handed_over()
         except LaasError as error:
             yield from self._log(str(error))
             return
-        for record in (yield AskAllocations(HANDED_OVER)):
+        for record in (yield from do.allocations(HANDED_OVER)):
             yield from self._check_hosts(record.id, observed.get(record.id))
         for _, handover in sorted(observed.items()):
             if difference := (yield from self._leftover(handover)):
                 yield from self._act(difference)
-        yield RecordComparison()
+        yield from do.note_compared(self._fabric.id)
 
     def check(self) -> Steps[None]:
         """The drift check."""
         yield from self._check_routes(at_once=False)
         try:
-            observed: ObservedAggregates = yield Ask.AGGREGATES
+            observed = yield from do.aggregates()
         except LaasError as error:
             yield from self._log(str(error))
             return
@@ -299,7 +281,7 @@ class _Comparison:
             return
         self._pool_asked, self._unpooled = True, frozenset()
         try:
-            yield Pool(tuple(sorted(managed(self._fabric))))
+            yield from do.pool(sorted(managed(self._fabric)))
         except (Conflict, NotFound) as error:
             self._unpooled = None
             yield from self._act(Difference(Drift.POOL, subject, self._fabric.id, str(error)))
@@ -325,7 +307,7 @@ class _Comparison:
 
     def _check_allocations(self, observed: ObservedAggregates) -> Steps[None]:
         active = set()
-        for record in (yield AskAllocations(HANDED_OVER)):
+        for record in (yield from do.allocations(HANDED_OVER)):
             active.add(record.id)
             if lifecycle.hands_over(record) or not self._round.hands_over(record):
                 continue
@@ -352,7 +334,7 @@ class _Comparison:
             return detail is not None and record.error == detail
         if self._is_new(difference):
             return True
-        now = yield Ask.TIME
+        now = yield from do.time()
         return self._repair and (record.next_try is None or record.next_try <= now)
 
     # -- one thing ----------------------------------------------------------------------
@@ -364,7 +346,7 @@ class _Comparison:
         if ``at_once``.
         """
         try:
-            seen: RoutesSeen = yield Ask.ROUTES
+            seen = yield from do.routes_seen()
             certain = at_once or kind_of_loss(seen.applied).facts.certain
             suspected, self._suspected = certain or self._suspected, False
             if seen.applied.generation == self._fabric.routes_generation:
@@ -374,12 +356,12 @@ class _Comparison:
                     self._suspected = True
                     return
                 difference = routes_difference(self._fabric, seen.applied)
-                yield RecordLoss(seen.applied)
+                yield from do.record_loss(seen.applied)
                 self._known.pop(difference.about, None)  # lost once more
                 yield from self._act(difference)
                 return
             publishes = self._repair if seen.ever_applied else at_once
-            problem = (yield Publish()) if publishes else None
+            problem = (yield from do.publish()) if publishes else None
         except LaasError as error:
             problem = str(error)
         if problem:
@@ -387,7 +369,7 @@ class _Comparison:
 
     def _check_hosts(self, id: str, observed: Handover | None) -> Steps[None]:
         """One active allocation against what is handed over."""
-        record = yield AskAllocation(id)
+        record = yield from do.allocation(id)
         if record is None:
             raise NotFound("allocation", id)
         is_known = self._round.hands_over(record)
@@ -404,28 +386,28 @@ class _Comparison:
     def _confirm_hosts(self, record: AllocationRecord) -> Steps[None]:
         """Hand over again what is handed over; an error about it is over then."""
         try:
-            yield HandOver(handover_of(self._fabric, record))
+            yield from do.hand_over(handover_of(self._fabric, record))
             if record.error and lifecycle.is_at_rest(record):
                 yield from _record_repair(record, record.error)
         except ConcurrentUpdate:
             return
         except LaasError as error:
-            yield Wait(record, str(error))
+            yield from do.wait(record, str(error))
             yield from self._log(f"allocation {record.id}: {error}")
 
     def _leftover(self, handover: Handover) -> Steps[Difference | None]:
         """Whether an aggregate is left over, or belongs to no allocation that was recorded."""
-        record: AllocationRecord | None = yield AskAllocation(handover.allocation_id)
+        record = yield from do.allocation(handover.allocation_id)
         if record is not None:
             is_elsewhere = record.fabric != self._fabric.id
         else:
-            known: frozenset[str] = (yield Ask.OTHER_HOSTS) if handover.hosts else frozenset()
+            known = (yield from do.other_hosts()) if handover.hosts else frozenset[str]()
             is_elsewhere = bool(handover.hosts) and known.issuperset(handover.hosts)
         return None if is_elsewhere else leftover_difference(record, handover, self._fabric.id)
 
     def _foreign_project(self, handover: Handover) -> Steps[Difference | None]:
         """Whether an aggregate admits another project than that of its allocation in error."""
-        record: AllocationRecord | None = yield AskAllocation(handover.allocation_id)
+        record = yield from do.allocation(handover.allocation_id)
         if record is None or record.fabric != self._fabric.id:
             return None
         return foreign_project_difference(record, handover)
@@ -440,10 +422,10 @@ class _Comparison:
         is_new, waits = self._is_new(difference), difference.record
         self._known[difference.about] = difference.detail
         if is_new:
-            yield Tell(difference.kind, difference.sentence)
+            yield from do.note_drift(self._fabric.id, difference.kind, difference.sentence)
         if difference.repair is None or not self._repair:
             if is_new and waits is not None:
-                yield Wait(waits, difference.detail)
+                yield from do.wait(waits, difference.detail)
             yield from self._log(difference.finding)
             return
         try:
@@ -452,19 +434,19 @@ class _Comparison:
             return
         except LaasError as error:
             if waits is not None:
-                yield Wait(waits, str(error))
+                yield from do.wait(waits, str(error))
             yield from self._log(f"{difference.finding}; not repaired: {error}")
             return
         if repaired:
             del self._known[difference.about]
-            yield Tell(difference.kind, difference.sentence, repaired=True)
+            yield from do.note_repaired(self._fabric.id, difference.kind, difference.sentence)
         yield from self._log(f"{difference.finding}{'; repaired' if repaired else ''}")
 
 
-def _carried_out(difference: Difference, repair: Repair) -> Steps[bool]:
+def _carried_out(difference: Difference, repair: Call) -> Steps[bool]:
     """Whether the difference is repaired now; routes are once the switches run them."""
     problem = yield repair
-    if isinstance(repair, Publish):
+    if repair.verb is do.publish:
         if problem:
             raise Unavailable(problem)
         return False
@@ -474,7 +456,7 @@ def _carried_out(difference: Difference, repair: Repair) -> Steps[bool]:
 
 
 def _record_repair(record: AllocationRecord, detail: str) -> Steps[None]:
-    yield Record(record, record.state, reasons.hosts_repaired_reason(detail))
+    yield from do.transition(record, record.state, reasons.hosts_repaired_reason(detail))
 
 
 def _on(fabric: FabricRecord, handover: Handover) -> bool:

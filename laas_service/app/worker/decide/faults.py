@@ -10,21 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from laas_service.app.records import Observation
+from laas_service.app.worker import instructions as do
 from laas_service.app.worker.decide import counters
-from laas_service.app.worker.instructions import (
-    Ask,
-    AskMarks,
-    JudgeReading,
-    Log,
-    MarkPorts,
-    Steps,
-)
+from laas_service.app.worker.instructions import Log, Steps
 from laas_service.app.worker.round import Round
 from laas_service.domain.errors import LaasError
 from laas_service.domain.faults.interpretation import Cabling, UnreadSwitch, interpret
 from laas_service.domain.faults.memory import FaultMemory, LinkCondition
 from laas_service.domain.faults.observation import ReadingOutcome, Rules, hold_down_ends_in, judge
-from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.topology import Link, link_name
 from laas_service.domain.wording import listed
@@ -65,7 +58,7 @@ def observe(
 def _observe(
     round: Round, rules: Rules, cabling: Cabling, excesses: Mapping[Link, str]
 ) -> Steps[ObservationOutcome]:
-    reading: FabricReading | None = yield Ask.READING
+    reading = yield from do.reading(round.fabric.id)
     excesses = yield from counters.account(round, cabling, excesses)
     if reading is None:
         return ObservationOutcome(excesses)
@@ -74,15 +67,17 @@ def _observe(
     interpretation = replace(interpretation, erroneous={**interpretation.erroneous, **errors})
     known = round.observation.memory.switches.items()
     returning = frozenset(guid for guid, entry in known if entry.state is UnreadSwitch.RETURNING)
-    as_published = compared((yield Ask.APPLIED), returning) if returning else returning
-    seconds = (yield Ask.TIME).timestamp()
+    as_published = compared((yield from do.applied()), returning) if returning else returning
+    seconds = (yield from do.time()).timestamp()
 
     def judgement(seen: Observation) -> ReadingOutcome:
         valid = replace(rules, mode=seen.mode or rules.mode)
         return judge(seen.memory, interpretation, valid, seconds, seen.operator, as_published)
 
     lifetime = rules.reading_lifetime / WRITES
-    made: ReadingOutcome = yield JudgeReading(reading, judgement, lifetime, round.observation)
+    made = yield from do.judge_reading(
+        round.fabric.id, reading, judgement, lifetime, round.observation
+    )
     yield from _lines(round.fabric.id, made)
     if round.outside.marks_ports:
         yield from _mark(round, made.memory)
@@ -100,8 +95,8 @@ def _mark(round: Round, memory: FaultMemory) -> Steps[None]:
     """Have the subnet manager isolate the ports of links in quarantine; failures are logged."""
     wanted = quarantined_ports(round, memory)
     try:
-        if (yield AskMarks(wanted)):
-            yield MarkPorts(wanted)
+        if (yield from do.marks_differ(round.fabric.id, wanted)):
+            yield from do.mark_ports(round.fabric.id, wanted)
     except LaasError as error:
         yield Log(f"fabric {round.fabric.id}: quarantined links are not marked in UFM: {error}")
 

@@ -15,24 +15,12 @@ from datetime import datetime, timedelta
 from laas_service.app import lifecycle
 from laas_service.app.handovers import host_names
 from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
-from laas_service.app.ports.compute import ComputeHost, ObservedAggregates, Occupant
+from laas_service.app.ports.compute import ComputeHost, Occupant
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
 from laas_service.app.wording import reasons
+from laas_service.app.worker import instructions as do
 from laas_service.app.worker.decide.drift import managed
-from laas_service.app.worker.instructions import (
-    ActFor,
-    Ask,
-    AskAllocations,
-    AskHosts,
-    AskNearest,
-    Close,
-    JudgeHosts,
-    Log,
-    Record,
-    Steps,
-    StopServer,
-    Tell,
-)
+from laas_service.app.worker.instructions import ActFor, Log, Steps
 from laas_service.app.worker.memory import HostsMemory
 from laas_service.app.worker.round import Round
 from laas_service.domain.compute_hosts import HostMemory, HostView, judge
@@ -44,20 +32,20 @@ def observe(round: Round, memory: HostsMemory) -> Steps[HostsMemory]:
     """Look at the hosts if it is time; errors are logged."""
     if memory.next_look is not None and round.now < memory.next_look:
         return memory
-    begun: datetime = yield Ask.TIME
+    begun = yield from do.time()
     try:
         memory = yield from look(round, memory)
     except LaasError as error:
         yield Log(f"the hosts of fabric {round.fabric.id} are not observed: {error}")
-    ended: datetime = yield Ask.TIME
+    ended = yield from do.time()
     pause = max(timedelta(seconds=round.rules.looks.interval), ended - begun)
     return replace(memory, next_look=ended + pause)
 
 
 def look(round: Round, memory: HostsMemory) -> Steps[HostsMemory]:
     """Look at the hosts now. Raises: LaasError."""
-    begun, before = (yield Ask.TIME), (yield from _owners(round))
-    seen: Mapping[str, ComputeHost] | None = yield AskHosts(managed(round.fabric))
+    begun, before = (yield from do.time()), (yield from _owners(round))
+    seen = yield from do.look(managed(round.fabric))
     if seen is None:
         return memory
     after = yield from _owners(round)
@@ -68,7 +56,7 @@ def look(round: Round, memory: HostsMemory) -> Steps[HostsMemory]:
     }
     yield from _judge(round, after, seen)
     memory = replace(memory, looked=begun)
-    observed: ObservedAggregates = yield Ask.AGGREGATES
+    observed = yield from do.aggregates()
     found = strangers(after, settled, observed.pooled)
     return (yield from _check_servers(round, memory, found, observed.closed))
 
@@ -102,14 +90,14 @@ def _judge(
 ) -> Steps[None]:
     """Record what follows for the hosts from a look."""
     views = {host: _view(state, owners.get(host, ())) for host, state in seen.items()}
-    names, now = managed(round.fabric), (yield Ask.TIME).timestamp()
+    names, now = managed(round.fabric), (yield from do.time()).timestamp()
     left = [host for host, records in owners.items() if all(map(_is_leaving, records))]
-    near = yield AskNearest(tuple(sorted(names - views.keys())))
+    near = yield from do.nearest(tuple(sorted(names - views.keys())))
 
     def judged(memory: HostMemory) -> HostMemory:
         return judge(memory, names, views, now, round.rules.looks.withholding, left, near)
 
-    before, memory = yield JudgeHosts(judged)
+    before, memory = yield from do.judge_hosts(judged)
     for host, (_, why) in sorted(memory.withheld().items()):
         if host not in before.withheld():
             yield Log(f"fabric {round.fabric.id}: host {host} gets no new owner: {why}")
@@ -120,7 +108,7 @@ def _judge(
 def _owners(round: Round) -> Steps[dict[str, list[AllocationRecord]]]:
     """The allocations that hold hosts or slots of them, by Nova's name of the host."""
     owners: dict[str, list[AllocationRecord]] = {}
-    records = yield AskAllocations(HOLDING)
+    records = yield from do.allocations(HOLDING)
     for record in records:
         if round.hands_over(record):
             for host in host_names(round.fabric, record.held):
@@ -141,7 +129,7 @@ def _check_servers(
             yield from _tell(round, group)
     for owner in memory.strangers.keys() - known.keys():
         text = f"gone: {memory.strangers[owner]}"
-        yield Tell(Drift.STRANGERS, text, repaired=True)
+        yield from do.note_repaired(round.fabric.id, Drift.STRANGERS, text)
         yield Log(f"fabric {round.fabric.id}: {text}", logging.INFO)
     memory = replace(memory, strangers=known)
     if not round.rules.repair:
@@ -149,11 +137,11 @@ def _check_servers(
     servers = [server for group in found if group.record for server in group.servers]
     ours, hosts = managed(round.fabric), frozenset(server.host for server in servers)
     if ours.intersection(closed) != hosts:
-        yield Close(ours, hosts)
+        yield from do.close(ours, hosts)
     if round.rules.looks.stop_strangers:
         for server in servers:
             try:
-                yield StopServer(server.consumer)
+                yield from do.stop(server.consumer)
             except LaasError as error:
                 yield Log(f"server {server.consumer} on host {server.host}: {error}")
     return memory
@@ -162,14 +150,14 @@ def _check_servers(
 def _tell(round: Round, group: "Strangers") -> Steps[None]:
     """Count a finding, and record it in the history of the allocation."""
     yield Log(f"fabric {round.fabric.id}: {group.text}", logging.ERROR)
-    yield Tell(Drift.STRANGERS, group.text)
+    yield from do.note_drift(round.fabric.id, Drift.STRANGERS, group.text)
     record = group.record
     if record is None or record.state not in HANDED_OVER:
         return
     yield ActFor(record.initiator)
     reason = reasons.strangers_reason(group.servers_text, closed=round.rules.repair)
     try:
-        yield Record(record, record.state, reason, error=record.error)
+        yield from do.transition(record, record.state, reason, error=record.error)
     except ConcurrentUpdate:
         text = f"allocation {record.id} changed meanwhile; its history lacks this"
         yield Log(text, logging.INFO)

@@ -31,43 +31,18 @@ from laas_service.app.ports.compute import (
     NOTHING_MOVED,
     MoveProgress,
     MoveStage,
-    Occupant,
     ServerMoves,
     SlotMoves,
 )
 from laas_service.app.ports.limits import Limited
 from laas_service.app.records import AllocationRecord
 from laas_service.app.wording import reasons, waits
+from laas_service.app.worker import instructions as do
 from laas_service.app.worker.decide import hosts, limits
-from laas_service.app.worker.instructions import (
-    ActFor,
-    Ask,
-    AskOccupants,
-    AskPublished,
-    AskRunning,
-    AskSpent,
-    BeginMove,
-    Fence,
-    Free,
-    HandBack,
-    HandOver,
-    Instruction,
-    Log,
-    MoveServers,
-    Proceed,
-    Record,
-    RepairLinks,
-    Requeue,
-    Settle,
-    Steps,
-    TakeBack,
-    TurnBack,
-    Wait,
-)
+from laas_service.app.worker.instructions import ActFor, Log, Steps
 from laas_service.app.worker.memory import Memory
 from laas_service.app.worker.round import Round
 from laas_service.domain.allocation import Allocation
-from laas_service.domain.compute_hosts import HostMemory
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
@@ -116,7 +91,7 @@ def still_waits(round: Round, record: AllocationRecord, problem: str | None) -> 
     """Let an allocation wait whose routes are not confirmed; ``problem`` of the publication."""
     if problem is None:
         problem = yield from _Life(round, Memory()).awaited(record)
-    yield Wait(record, problem)
+    yield from do.wait(record, problem)
 
 
 class _Life:
@@ -165,7 +140,7 @@ class _Life:
             )
         except LaasError as error:
             if record is first or lifecycle.has_step_now(record):
-                yield Wait(record, str(error))
+                yield from do.wait(record, str(error))
             else:  # its last step is done, and whether there is another one could not be read
                 yield Log(f"allocation {record.id} ({record.state.value}): {error}")
         except Exception as error:
@@ -177,12 +152,12 @@ class _Life:
     def next_action(self, record: AllocationRecord) -> Steps[Action]:
         """The next safe action."""
         confirmed = False
-        if lifecycle.awaits_routes(record) and (yield AskPublished(record.generation)):
-            applied = yield Ask.APPLIED
+        if lifecycle.awaits_routes(record) and (yield from do.can_be_confirmed(record.generation)):
+            applied = yield from do.applied()
             confirmed = lifecycle.confirmed(record, applied.generation)
             confirmed = confirmed and not (yield from self._silent_switches(record, applied))
         repairs = self._rules.repair_links and not self._round.frozen
-        now = None if self._round.frozen else (yield Ask.TIME)
+        now = None if self._round.frozen else (yield from do.time())
         return lifecycle.next_action(record, confirmed, repair_links=repairs, now=now)
 
     def _silent_switches(self, record: AllocationRecord, applied: Applied) -> Steps[list[str]]:
@@ -194,7 +169,7 @@ class _Life:
         changing = lifecycle.awaited_change(record)
         if not applied.unconfirmed or changing is None:
             return []
-        ledger = yield Ask.LEDGER
+        ledger = yield from do.ledger()
         harmless = set(ledger.failed_links)
         if lifecycle.frees(record):
             harmless |= ledger.drained_links
@@ -206,7 +181,7 @@ class _Life:
 
     def awaited(self, record: AllocationRecord) -> Steps[str]:
         """What an allocation waits for whose routes are not confirmed."""
-        applied: Applied = yield Ask.APPLIED
+        applied = yield from do.applied()
         if silent := (yield from self._silent_switches(record, applied)):
             text = f"waiting for {listed(silent)}, which may forward by old tables"
             return f"{text}; 'laas switch fail' takes the links out of use"
@@ -217,11 +192,11 @@ class _Life:
         """Retry a step that failed unexpectedly, but not for ever: then an operator decides."""
         tries = record.failures + 1
         if tries < self._rules.park_after:
-            yield Wait(record, why)
+            yield from do.wait(record, why)
             return
         reason = reasons.parked_reason(tries, why)
         try:
-            yield Record(record, State.ERROR, reason, error=why)
+            yield from do.transition(record, State.ERROR, reason, error=why)
         except ConcurrentUpdate:
             text = f"allocation {record.id} changed meanwhile; its next step starts anew"
             yield Log(text, logging.INFO)
@@ -235,7 +210,7 @@ class _Life:
         """Withheld hosts of those that are not handed over yet, with reasons; or empty."""
         if lifecycle.awaited_hosts(record) is None:
             return ""
-        memory: HostMemory = yield Ask.HOST_MEMORY
+        memory = yield from do.host_memory()
         return hosts.unusable(self._fabric, memory.withheld(), record)
 
     def _look_after(self, moment: datetime) -> Steps[None]:
@@ -243,19 +218,21 @@ class _Life:
         self.memory = replace(self.memory, hosts=looked)
 
     def _hand_over(self, record: AllocationRecord) -> Next:
-        begun = yield Ask.SECONDS
+        begun = yield from do.seconds()
         if self._round.hands_over(record):
             handover = handover_of(self._fabric, record)
-            yield HandOver(handover, handover.hosts)
-        nova = (yield Ask.SECONDS) - begun
+            yield from do.hand_over(handover, handover.hosts)
+        nova = (yield from do.seconds()) - begun
         by = yield from _confirmed_by()
         limited = yield from limits.limit(self._round, record)
         outside = self._round.outside
         reason = reasons.active_reason(
             by, record.kind, scripted=outside.scripted, claimed=outside.claims_slots
         )
-        spent = yield from self._since(record, nova, (yield AskSpent(record.generation)))
-        active = yield Record(record, State.ACTIVE, reason, confirmed_by=by, seconds=spent)
+        spent = yield from self._since(record, nova, (yield from do.spent(record.generation)))
+        active = yield from do.transition(
+            record, State.ACTIVE, reason, confirmed_by=by, seconds=spent
+        )
         return (yield from self._note_limits(active, limited))
 
     def _note_limits(self, record: AllocationRecord, found: Limited | None) -> Next:
@@ -273,7 +250,7 @@ class _Life:
         ``nova`` are the seconds of the step that just ended.
         """
         spent = {**routes, Span.NOVA: nova}
-        since = ((yield Ask.TIME) - record.updated_at).total_seconds()
+        since = ((yield from do.time()) - record.updated_at).total_seconds()
         return {Span.WAIT: max(0.0, since - sum(spent.values())), **spent}
 
     def _give_up(self, record: AllocationRecord, unusable: str) -> Next:
@@ -282,55 +259,53 @@ class _Life:
         A change of placement turns back.
         """
         if record.change is not None:
-            return (
-                yield from _recorded(TurnBack(record, reasons.unusable_joining_reason(unusable)))
-            )
-        yield Fence(record.id)
-        yield TakeBack(handover_of(self._fabric, record))
+            return (yield from do.turn_back(record, reasons.unusable_joining_reason(unusable)))
+        yield from do.fence(record.id)
+        yield from do.take_back(handover_of(self._fabric, record))
         yield from limits.forget(self._round, record)
-        return (yield from _recorded(HandBack(record, reasons.unusable_reason(unusable))))
+        return (yield from do.hand_back(record, reasons.unusable_reason(unusable)))
 
     def _requeue(self, record: AllocationRecord) -> Next:
         yield from self._look_after(record.updated_at)
         by = yield from _confirmed_by()
-        return (yield from _recorded(Requeue(record, reasons.requeued_reason(by), by)))
+        return (yield from do.requeue(record, reasons.requeued_reason(by), confirmed_by=by))
 
     def _take_back(self, record: AllocationRecord) -> Next:
-        begun = yield Ask.SECONDS
+        begun = yield from do.seconds()
         if self._round.hands_over(record):
-            yield Fence(record.id)
+            yield from do.fence(record.id)
             yield from self._unlock(record)
-            yield TakeBack(handover_of(self._fabric, record))
-        nova = (yield Ask.SECONDS) - begun
+            yield from do.take_back(handover_of(self._fabric, record))
+        nova = (yield from do.seconds()) - begun
         spent = yield from self._since(record, nova, {})
-        return (yield from _recorded(HandBack(record, seconds=spent)))
+        return (yield from do.hand_back(record, seconds=spent))
 
     def _cut_off(self, record: AllocationRecord) -> Next:
         if self._round.hands_over(record):
-            yield Fence(record.id)
-        return (yield from _recorded(HandBack(record)))
+            yield from do.fence(record.id)
+        return (yield from do.hand_back(record))
 
     def _free(self, record: AllocationRecord) -> Next:
-        begun = yield Ask.SECONDS
+        begun = yield from do.seconds()
         if record.force and self._round.hands_over(record):
             yield from self._unlock(record)
-            yield TakeBack(handover_of(self._fabric, record), force=True)
-        nova = (yield Ask.SECONDS) - begun
+            yield from do.take_back(handover_of(self._fabric, record), force=True)
+        nova = (yield from do.seconds()) - begun
         if self._round.hands_over(record):
-            emptied = (yield Ask.TIME) if record.force else record.updated_at
+            emptied = (yield from do.time()) if record.force else record.updated_at
             yield from self._look_after(emptied)
         yield from limits.forget(self._round, record)
         by = yield from _confirmed_by()
         scripted = self._round.outside.scripted
         reason = reasons.freed_reason(by, record.kind, scripted=scripted)
-        spent = yield from self._since(record, nova, (yield AskSpent(record.generation)))
-        return (yield from _recorded(Free(record, reason, by, spent)))
+        spent = yield from self._since(record, nova, (yield from do.spent(record.generation)))
+        return (yield from do.free(record, reason, confirmed_by=by, seconds=spent))
 
     # -- placement ------------------------------------------------------------------------
 
     def _repair_failed_links(self, record: AllocationRecord) -> Next:
         """Raises: Conflict, which says what is degraded."""
-        answer: AllocationRecord | Degraded = yield RepairLinks(record)
+        answer = yield from do.repair_links(record)
         if isinstance(answer, Degraded):
             kind = "degraded" if answer.links else "not moved before maintenance"
             raise Conflict(f"{kind}: {answer}")
@@ -340,7 +315,7 @@ class _Life:
 
     def _move(self, record: AllocationRecord) -> Next:
         """Begin the move that was announced, or call it off."""
-        return (yield from _recorded(BeginMove(record)))
+        return (yield from do.begin_move(record))
 
     def _stop(self, record: AllocationRecord) -> Next:
         """Close the hosts that are to be left, and stop their servers."""
@@ -402,7 +377,7 @@ class _Life:
             return
         moves = replace(_all_moves(self._round, record), stage=MoveStage.UNLOCK)
         try:
-            found: MoveProgress = yield MoveServers(moves)
+            found = yield from do.move_servers(moves)
         except Forbidden as error:  # then it could not lock any either
             yield Log(f"servers of allocation {record.id} are not unlocked: {error}")
             return
@@ -433,7 +408,7 @@ class _Life:
                 progress = yield from self._move_servers(record, moves)
             if progress.arrived:
                 reason = reasons.arrived_reason(progress.arrived)
-                return (yield from _recorded(Record(record, record.state, reason)))
+                return (yield from do.transition(record, record.state, reason))
             yield from _check_left(self._round, record, progress)
         except HostsBusy as error:
             return (yield from _turned_back(self._round, record, error))
@@ -456,16 +431,13 @@ class _Life:
         yield from _hand_over_open(self._round, record)
         moves = _slot_moves(self._round, record)
         try:
-            progress: MoveProgress = yield Settle(moves)
+            progress = yield from do.settle_slots(moves)
         except Forbidden as error:
             yield Log(f"allocation {record.id}: servers are left to its owner: {error}")
-            progress = yield Settle(replace(moves, consents=False))
+            progress = yield from do.settle_slots(replace(moves, consents=False))
         if progress.arrived:
-            return (
-                yield from _recorded(
-                    Record(record, record.state, reasons.arrived_reason(progress.arrived))
-                )
-            )
+            reason = reasons.arrived_reason(progress.arrived)
+            return (yield from do.transition(record, record.state, reason))
         if progress.under_way or progress.stuck:
             raise HostsBusy(waits.not_settled(progress.under_way, progress.stuck))
         limited = yield from limits.limit(self._round, record)
@@ -473,7 +445,7 @@ class _Life:
             yield from limits.forget(self._round, record)
         by = yield from _confirmed_by()
         reason = reasons.settled_reason(lifecycle.check_changing(record))
-        settled = yield Proceed(record, reason, by)
+        settled = yield from do.proceed(record, reason, confirmed_by=by)
         return (yield from self._note_limits(settled, limited))
 
     def _at_stage(
@@ -490,8 +462,7 @@ class _Life:
         that is empty.
         """
         try:
-            progress: MoveProgress = yield MoveServers(moves)
-            return progress
+            return (yield from do.move_servers(moves))
         except Forbidden as error:
             if moves.stage is MoveStage.STOP:
                 return (yield from _running(moves))
@@ -508,7 +479,7 @@ class _Life:
         told = reasons.step_reason(
             change, self._fabric.topology, by, scripted=self._round.outside.scripted
         )
-        return (yield from _recorded(Proceed(record, told + remark, by)))
+        return (yield from do.proceed(record, told + remark, confirmed_by=by))
 
 
 def _slot_moves(round: Round, record: AllocationRecord) -> SlotMoves:
@@ -543,7 +514,7 @@ def _all_moves(round: Round, record: AllocationRecord) -> ServerMoves:
 
 def _confirmed_by() -> Steps[ConfirmedBy]:
     """What confirms the routes that a step has waited for."""
-    applied: Applied = yield Ask.APPLIED
+    applied = yield from do.applied()
     return applied.by
 
 
@@ -551,14 +522,14 @@ def _hand_over_open(
     round: Round, record: AllocationRecord, ready: Allocation | None = None
 ) -> Steps[None]:
     """Hand over the hosts of the present step; ``ready`` are those that join now."""
-    yield HandOver(handover_of(round.fabric, record), host_names(round.fabric, ready))
+    yield from do.hand_over(handover_of(round.fabric, record), host_names(round.fabric, ready))
 
 
 def _busy(round: Round, record: AllocationRecord) -> Steps[list[str]]:
     """The hosts that the allocation leaves and that have a server, by name."""
     assert record.change is not None
     names = host_names(round.fabric, record.change.freed)
-    occupants: list[Occupant] = yield AskOccupants(names)
+    occupants = yield from do.occupants(names)
     return sorted({occupant.host for occupant in occupants})
 
 
@@ -574,23 +545,16 @@ def _check_left(
 def _turned_back(round: Round, record: AllocationRecord, error: HostsBusy) -> Next:
     """Turn an announced move back whose hosts are busy for too long. Raises: ``error``."""
     window = timedelta(seconds=round.rules.move_window)
-    begun, now = record.moves_at, (yield Ask.TIME)
+    begun, now = record.moves_at, (yield from do.time())
     if begun is None or now < begun + window:
         raise error
-    return (yield from _recorded(TurnBack(record, reasons.window_over_reason(str(error)))))
-
-
-def _recorded(instruction: Instruction) -> Next:
-    """Record something of an allocation; its new record."""
-    record: AllocationRecord = yield instruction
-    return record
+    return (yield from do.turn_back(record, reasons.window_over_reason(str(error))))
 
 
 def _running(moves: ServerMoves) -> Steps[MoveProgress]:
     """The servers that run on the hosts that ``moves`` empties."""
     try:
-        progress: MoveProgress = yield AskRunning(moves)
-        return progress
+        return (yield from do.running(moves))
     except Forbidden as error:
-        busy = yield AskOccupants(tuple(sorted(moves.targets)))
+        busy = yield from do.occupants(tuple(sorted(moves.targets)))
         return MoveProgress(stuck=(str(error),)) if busy else NOTHING_MOVED

@@ -16,18 +16,8 @@ from laas_service.app.lifecycle import HANDED_OVER
 from laas_service.app.ports.limits import Limited
 from laas_service.app.records import AllocationRecord, Drift
 from laas_service.app.wording import reasons
-from laas_service.app.worker.instructions import (
-    Ask,
-    AskAllocation,
-    AskAllocations,
-    AskSlotHolders,
-    ForgetLimits,
-    Limit,
-    Log,
-    RecordLimits,
-    Steps,
-    Tell,
-)
+from laas_service.app.worker import instructions as do
+from laas_service.app.worker.instructions import Log, Steps
 from laas_service.app.worker.memory import LimitsMemory
 from laas_service.app.worker.round import Round
 from laas_service.domain.allocation import SlotDemand
@@ -41,7 +31,7 @@ def keep(round: Round, memory: LimitsMemory) -> Steps[LimitsMemory]:
     if round.outside.limited_by is None or is_early:
         return memory
     unlimited = memory.unlimited
-    records = yield AskAllocations(HANDED_OVER)
+    records = yield from do.allocations(HANDED_OVER)
     for record in records:
         if record.kind.whole_hosts or record.change is not None:
             continue
@@ -51,7 +41,7 @@ def keep(round: Round, memory: LimitsMemory) -> Steps[LimitsMemory]:
             yield Log(f"allocation {record.id} changed meanwhile", logging.INFO)
         except LaasError as error:
             yield Log(f"allocation {record.id}: what servers send is not limited: {error}")
-    ended = yield Ask.TIME
+    ended = yield from do.time()
     return LimitsMemory(ended + timedelta(seconds=round.rules.limits_interval), unlimited)
 
 
@@ -63,10 +53,10 @@ def _keep_one(
         return unlimited
     if found.changed:
         text = f"allocation {record.id}: limits were changed: {listed(found.changed)}"
-        yield Tell(Drift.RATES, text)
-        yield Tell(Drift.RATES, text, repaired=True)
+        yield from do.note_drift(round.fabric.id, Drift.RATES, text)
+        yield from do.note_repaired(round.fabric.id, Drift.RATES, text)
         yield Log(f"{text}; set again")
-    newest = yield AskAllocation(record.id)
+    newest = yield from do.allocation(record.id)
     if newest is None:
         return unlimited
     _, unlimited = yield from note(round, newest, found, unlimited)
@@ -84,10 +74,10 @@ def limit(round: Round, record: AllocationRecord) -> Steps[Limited | None]:
         return None
     servers = frozenset[str]()
     if round.hands_over(record):
-        holders = yield AskSlotHolders(handover_of(round.fabric, record))
+        holders = yield from do.slot_holders(handover_of(round.fabric, record))
         servers = frozenset(holder.consumer for holder in holders)
-    found: Limited = yield Limit(record.id, record.project_id, demand.each[0][0], servers)
-    return found
+    bandwidth = demand.each[0][0]
+    return (yield from do.limit(record.id, record.project_id, bandwidth, servers))
 
 
 def note(
@@ -100,14 +90,14 @@ def note(
         yield Log(f"allocation {record.id}: {text}", logging.INFO)
     unlimited = {**unlimited, record.id: text}
     if record.limited_by != by and record.state in HANDED_OVER:
-        record = yield RecordLimits(record, by, reasons.limited_reason(by))
+        record = yield from do.note_limits(record, by, reasons.limited_reason(by))
     return record, unlimited
 
 
 def forget(round: Round, record: AllocationRecord) -> Steps[None]:
     """Take back the limits of an allocation that is released. Raises: LaasError."""
     if round.outside.limited_by is not None and not record.kind.whole_hosts:
-        yield ForgetLimits(record.id)
+        yield from do.forget_limits(record.id)
 
 
 def _is_limited(demand: SlotDemand) -> bool:

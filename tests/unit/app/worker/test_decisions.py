@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,28 +26,10 @@ from laas_service.app.ports.compute import (
 )
 from laas_service.app.ports.limits import Limited
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, Observation
-from laas_service.app.worker import decide, instructions
+from laas_service.app.worker import decide
+from laas_service.app.worker import instructions as do
 from laas_service.app.worker.decide import drift, hosts, life, limits
-from laas_service.app.worker.instructions import (
-    Ask,
-    AskAllocation,
-    AskAllocations,
-    AskHosts,
-    AskNearest,
-    AskPublished,
-    AskSpent,
-    Close,
-    HandBack,
-    HandOver,
-    JudgeHosts,
-    Limit,
-    Log,
-    Pool,
-    Record,
-    RecordLimits,
-    Tell,
-    Wait,
-)
+from laas_service.app.worker.instructions import Call, Kind, Log, Verb
 from laas_service.app.worker.memory import (
     NOTHING_REMEMBERED,
     DriftMemory,
@@ -55,7 +39,7 @@ from laas_service.app.worker.memory import (
 from laas_service.app.worker.round import Outside, Round, RoutesSeen, WorkerRules
 from laas_service.domain.allocation import Allocation, GroupShare, SlotDemand
 from laas_service.domain.compute_hosts import HostMemory
-from laas_service.domain.errors import HostsBusy, Unavailable
+from laas_service.domain.errors import HostsBusy, LeaseLost, Unavailable
 from laas_service.messages import Applied, ConfirmedBy
 from tests.convergers import converger
 from tests.fakes import FakeCompute, FakeSubnetManager
@@ -92,37 +76,42 @@ def record(state: State, *slots: int, **more: Any) -> AllocationRecord:
 
 
 def decided(
-    decision: instructions.Steps[Any], answers: Mapping[type | Ask, Any]
+    decision: do.Steps[Any], answers: Mapping[Verb[..., Any], Any]
 ) -> tuple[list[Any], Any]:
     """What a decision asks for besides questions, and its result.
 
-    ``answers`` by the kind of instruction: a value, a function of it, or an error to be raised.
+    ``answers`` by what is asked for: a value, a function of the instruction, or an error.
     """
     wanted, answer = [], None
     try:
         instruction = next(decision)
         while True:
-            if not isinstance(instruction, instructions.Question):
+            verb = instruction.verb if isinstance(instruction, Call) else None
+            if verb is None or verb.kind is not Kind.QUESTION:
                 wanted.append(instruction)
-            kind = instruction if isinstance(instruction, Ask) else type(instruction)
-            answer = answers.get(kind)
+            answer = answers.get(verb) if verb is not None else None
             if isinstance(answer, Exception):
                 instruction = decision.throw(answer)
                 continue
             instruction = decision.send(answer(instruction) if callable(answer) else answer)
     except StopIteration as ended:
-        return [w for w in wanted if not isinstance(w, instructions.ActFor)], ended.value
+        return [w for w in wanted if not isinstance(w, do.ActFor)], ended.value
 
 
-ANSWERS: dict[type | Ask, Any] = {
-    Ask.TIME: NOW,
-    Ask.SECONDS: 0.0,
-    AskPublished: True,
-    Ask.APPLIED: APPLIED,
-    AskSpent: {},
-    Ask.HOST_MEMORY: HostMemory(),
-    Ask.ROUTES: RoutesSeen(APPLIED, lost=False, ever_applied=True),
-    Ask.OTHER_HOSTS: frozenset(),
+def calls(wanted: list[Any], *verbs: Verb[..., Any]) -> list[Call]:
+    """Those instructions that ask for one of these."""
+    return [w for w in wanted if isinstance(w, Call) and w.verb in verbs]
+
+
+ANSWERS: dict[Verb[..., Any], Any] = {
+    do.time: NOW,
+    do.seconds: 0.0,
+    do.can_be_confirmed: True,
+    do.applied: APPLIED,
+    do.spent: {},
+    do.host_memory: HostMemory(),
+    do.routes_seen: RoutesSeen(APPLIED, lost=False, ever_applied=True),
+    do.other_hosts: frozenset(),
 }
 
 
@@ -157,30 +146,63 @@ COMMANDS = (
     *("pool", "close", "stop", "hand_over", "settle_slots", "fence", "take_back", "move_servers"),
     *("publish", "mark_ports"),
 )
-QUESTIONS = [*Ask, *(kind for kind in typing.get_args(instructions.Question) if kind is not Ask)]
 
 
-@pytest.mark.parametrize("kind", QUESTIONS, ids=lambda kind: getattr(kind, "name", str(kind)))
-def test_no_question_acts(store, kind):
+class Acting:
+    """Has every method, and none may be called."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **named: pytest.fail(f"{name} is called")
+
+
+VERBS = {name: value for name, value in vars(do).items() if isinstance(value, Verb)}
+QUESTIONS = [name for name, verb in VERBS.items() if verb.kind is Kind.QUESTION]
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_no_question_acts(store, name):
     """Each question that a decision can ask, put to ports of which nothing may act."""
     store.fabrics.add("f", SMALL, HOSTS)
     compute, switches = Watched(FakeCompute(), COMMANDS), Watched(FakeSubnetManager(), COMMANDS)
-    one = converger(store, compute, switches, "f", now=lambda: NOW, chance=None)
+    marks = SimpleNamespace(marks_differ=lambda fabric, wanted: False)
+    options = {"now": lambda: NOW, "chance": None, "marks": Watched(marks, COMMANDS)}
+    one = converger(store, compute, switches, "f", **options)
     one._read()
     values = {
         "id": "a",
         "states": [State.ACTIVE],
         "generation": 1,
+        "fabric": "f",
         "wanted": frozenset(),
         "hosts": (),
         "handover": Handover("a", "blue", ()),
         "moves": ServerMoves("a", "blue", {}),
     }
     before = store.fabrics.get("f"), compute._port.aggregates, switches._port.published
-    if not isinstance(kind, Ask):
-        kind = kind(**{f.name: values[f.name] for f in fields(kind)})
-    one._performer._answer(kind)
+    verb = VERBS[name]
+    _, *parameters = inspect.signature(verb.method).parameters
+    one._performer.answer(verb.asked(*(values[parameter] for parameter in parameters)))
     assert (store.fabrics.get("f"), compute._port.aggregates, switches._port.published) == before
+
+
+def test_every_effect_is_named_and_begins_with_a_check_of_the_lease(store):
+    """Whatever acts outside is called within ``Hooks.effect``, even if the lease is lost."""
+    store.fabrics.add("f", SMALL, HOSTS)
+    effects = [verb for verb in VERBS.values() if verb.kind is Kind.EFFECT]
+    assert {verb.name for verb in effects} >= set(COMMANDS) - {"publish"}
+    calls: list[str] = []
+
+    def refuse() -> None:
+        calls.append("asked")
+        raise LeaseLost("taken by another worker")
+
+    options = {"now": lambda: NOW, "chance": None, "before_effect": refuse}
+    one = converger(store, FakeCompute(), FakeSubnetManager(), "f", **options)
+    one._performer._objects = dict.fromkeys(one._performer._objects, Acting())
+    for verb in effects:
+        with pytest.raises(LeaseLost):
+            one._performer.answer(verb.asked())
+    assert len(calls) == len(effects)
 
 
 # -- limits -----------------------------------------------------------------------------------
@@ -191,17 +213,16 @@ def test_limits_are_told_once_and_looked_at_again_after_the_interval():
     round = replace(ROUND, outside=outside, rules=WorkerRules(limits_interval=10.0))
     shared = replace(record(State.ACTIVE, 0), slots=SlotDemand(2, 8.0))
     answers = ANSWERS | {
-        AskAllocations: [shared],
-        AskAllocation: shared,
-        Limit: Limited(changed=("port p",), open=("server s",)),
-        RecordLimits: shared,
+        do.allocations: [shared],
+        do.allocation: shared,
+        do.limit: Limited(changed=("port p",), open=("server s",)),
+        do.note_limits: shared,
     }
     wanted, memory = decided(limits.keep(round, LimitsMemory()), answers)
-    assert wanted[0] == Limit("a", "blue", 8.0, frozenset())
-    assert [(w.kind, w.repaired) for w in wanted if isinstance(w, Tell)] == [
-        (Drift.RATES, False),
-        (Drift.RATES, True),
-    ]
+    assert wanted[0] == do.limit.asked("a", "blue", 8.0, frozenset())
+    told = calls(wanted, do.note_drift, do.note_repaired)
+    assert [w.verb for w in told] == [do.note_drift, do.note_repaired]
+    assert {w.arguments[1] for w in told} == {Drift.RATES}
     assert memory == LimitsMemory(NOW + timedelta(seconds=10), {"a": "server s"})
     assert decided(limits.keep(round, memory), answers) == ([], memory)
     later = replace(round, now=NOW + timedelta(seconds=10))
@@ -219,16 +240,16 @@ def test_a_difference_is_told_once_and_repaired_if_that_is_wanted(repair):
     active = record(State.ACTIVE, 0, 1)
     pooled = drift.managed(FABRIC)
     answers = ANSWERS | {
-        Ask.AGGREGATES: ObservedAggregates({}, pooled, {}),
-        AskAllocations: [active],
-        AskAllocation: active,
+        do.aggregates: ObservedAggregates({}, pooled, {}),
+        do.allocations: [active],
+        do.allocation: active,
     }
     wanted, (memory, findings) = decided(drift.check(round, DriftMemory()), answers)
-    told = Tell(Drift.HOSTS, "allocation a: nothing is handed over")
+    told = do.note_drift.asked("f", Drift.HOSTS, "allocation a: nothing is handed over")
     assert wanted[0] == told
-    handover = HandOver(Handover("a", "blue", ("node-0", "node-1")))
+    handover = do.hand_over.asked(Handover("a", "blue", ("node-0", "node-1")))
     assert (handover in wanted) is repair
-    assert (Wait(active, "nothing is handed over") in wanted) is not repair
+    assert (do.wait.asked(active, "nothing is handed over") in wanted) is not repair
     assert len(findings) == 1
     again, _ = decided(drift.check(round, memory), answers)
     assert (told in again) is repair  # it was repaired, so this is another one
@@ -237,21 +258,21 @@ def test_a_difference_is_told_once_and_repaired_if_that_is_wanted(repair):
 def test_a_repair_that_fails_lets_the_allocation_wait():
     active = record(State.ACTIVE, 0)
     answers = ANSWERS | {
-        Ask.AGGREGATES: ObservedAggregates({}, drift.managed(FABRIC), {}),
-        AskAllocations: [active],
-        AskAllocation: active,
-        HandOver: Unavailable("Nova is away"),
+        do.aggregates: ObservedAggregates({}, drift.managed(FABRIC), {}),
+        do.allocations: [active],
+        do.allocation: active,
+        do.hand_over: Unavailable("Nova is away"),
     }
     wanted, (_, findings) = decided(drift.check(ROUND, DriftMemory()), answers)
-    assert Wait(active, "Nova is away") in wanted
+    assert do.wait.asked(active, "Nova is away") in wanted
     assert findings == ["allocation a: nothing is handed over; not repaired: Nova is away"]
 
 
 def test_hosts_that_left_the_pool_go_back():
     pooled = drift.managed(FABRIC) - {"node-2"}
-    answers = ANSWERS | {Ask.AGGREGATES: ObservedAggregates({}, pooled, {}), AskAllocations: []}
+    answers = ANSWERS | {do.aggregates: ObservedAggregates({}, pooled, {}), do.allocations: []}
     wanted, _ = decided(drift.check(ROUND, DriftMemory()), answers)
-    assert Pool(("node-2",)) in wanted
+    assert do.pool.asked(("node-2",)) in wanted
 
 
 # -- hosts ------------------------------------------------------------------------------------
@@ -261,19 +282,19 @@ def test_a_stranger_closes_its_host_and_is_told_until_it_is_gone():
     active = record(State.ACTIVE, 0)
     seen = {"node-0": ComputeHost(servers=(Occupant("node-0", "s1", "red"),))}
     answers = ANSWERS | {
-        AskAllocations: [active],
-        AskHosts: seen,
-        AskNearest: {},
-        Ask.AGGREGATES: ObservedAggregates({}, drift.managed(FABRIC), {}),
-        JudgeHosts: (HostMemory(), HostMemory()),
+        do.allocations: [active],
+        do.look: seen,
+        do.nearest: {},
+        do.aggregates: ObservedAggregates({}, drift.managed(FABRIC), {}),
+        do.judge_hosts: (HostMemory(), HostMemory()),
     }
     wanted, memory = decided(hosts.look(ROUND, HostsMemory()), answers)
-    assert Close(drift.managed(FABRIC), frozenset({"node-0"})) in wanted
-    assert [w.repaired for w in wanted if isinstance(w, Tell)] == [False]
+    assert do.close.asked(drift.managed(FABRIC), frozenset({"node-0"})) in wanted
+    assert len(calls(wanted, do.note_drift)) == 1
     again, memory = decided(hosts.look(ROUND, memory), answers)
-    assert not [w for w in again if isinstance(w, Tell)]
-    gone, _ = decided(hosts.look(ROUND, memory), answers | {AskHosts: {"node-0": ComputeHost()}})
-    assert [w.repaired for w in gone if isinstance(w, Tell)] == [True]
+    assert not calls(again, do.note_drift, do.note_repaired)
+    gone, _ = decided(hosts.look(ROUND, memory), answers | {do.look: {"node-0": ComputeHost()}})
+    assert len(calls(gone, do.note_repaired)) == 1
 
 
 # -- life -------------------------------------------------------------------------------------
@@ -282,30 +303,31 @@ def test_a_stranger_closes_its_host_and_is_told_until_it_is_gone():
 def test_hosts_are_handed_over_once_routes_are_confirmed():
     asked = record(State.ALLOCATING, 0, 1)
     active = replace(asked, state=State.ACTIVE)
-    answers = ANSWERS | {Record: active}
+    answers = ANSWERS | {do.transition: active}
     wanted, ended = decided(life.advance(ROUND, NOTHING_REMEMBERED, asked), answers)
     names = ("node-0", "node-1")
-    assert wanted[0] == HandOver(Handover("a", "blue", names), names)
-    assert (wanted[1].state, wanted[1].confirmed_by) == (State.ACTIVE, ConfirmedBy.SWITCHES)
+    assert wanted[0] == do.hand_over.asked(Handover("a", "blue", names), names)
+    assert wanted[1].arguments[1] is State.ACTIVE
+    assert wanted[1].named["confirmed_by"] is ConfirmedBy.SWITCHES
     assert (ended.waiting, ended.idle, len(wanted)) == (None, False, 2)
-    unconfirmed = ANSWERS | {Ask.APPLIED: Applied(6)}
+    unconfirmed = ANSWERS | {do.applied: Applied(6)}
     wanted, ended = decided(life.advance(ROUND, NOTHING_REMEMBERED, asked), unconfirmed)
     assert (wanted, ended.waiting) == ([], asked)
 
 
 def test_busy_hosts_let_a_release_wait():
     leaving = record(State.RELEASING, 0)
-    answers = ANSWERS | {instructions.TakeBack: HostsBusy("node-0 runs s1")}
+    answers = ANSWERS | {do.take_back: HostsBusy("node-0 runs s1")}
     wanted, _ = decided(life.advance(ROUND, NOTHING_REMEMBERED, leaving), answers)
-    assert wanted[0] == instructions.Fence("a")
-    assert wanted[-1] == Wait(leaving, "node-0 runs s1")
-    assert not [w for w in wanted if isinstance(w, HandBack)]
+    assert wanted[0] == do.fence.asked("a")
+    assert wanted[-1] == do.wait.asked(leaving, "node-0 runs s1")
+    assert not calls(wanted, do.hand_back)
 
 
 def test_a_bug_parks_an_allocation_after_so_many_tries():
-    answers = ANSWERS | {HandOver: ZeroDivisionError("a bug")}
-    for failures, kind in ((3, Wait), (4, Record)):
+    answers = ANSWERS | {do.hand_over: ZeroDivisionError("a bug")}
+    for failures, verb in ((3, do.wait), (4, do.transition)):
         asked = record(State.ALLOCATING, 0, failures=failures)
         wanted, _ = decided(life.advance(ROUND, NOTHING_REMEMBERED, asked), answers)
-        assert isinstance(wanted[-1 if kind is Wait else -2], kind)
-    assert wanted[-2].state is State.ERROR
+        assert wanted[-1 if verb is do.wait else -2].verb is verb
+    assert wanted[-2].arguments[1] is State.ERROR

@@ -21,8 +21,8 @@ from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover, HostPart
 from laas_service.app.records import Drift, DriftFacts
+from laas_service.app.worker import instructions as do
 from laas_service.app.worker.decide import drift
-from laas_service.app.worker.instructions import HandOver, Pool, Publish, TakeBack
 from laas_service.domain.errors import NotFound, Unavailable
 from laas_service.messages import Applied, Condition, FabricState, Initiator, Span
 from opensm_writer.local import LocalSubnetManager
@@ -105,13 +105,13 @@ def test_a_difference_names_its_kind_its_subject_and_its_repair(store):
     assert drift.hosts_difference(fabric, record, handover) is None
     difference = drift.hosts_difference(fabric, record, None)
     assert difference == drift.Difference(
-        Drift.HOSTS, "a", "f", "nothing is handed over", HandOver(handover), record
+        Drift.HOSTS, "a", "f", "nothing is handed over", do.hand_over.asked(handover), record
     )
     assert difference.sentence == difference.finding == "allocation a: nothing is handed over"
     assert drift.leftover_difference(record, handover, "f") is None
     leftover = drift.leftover_difference(replace(record, state=State.RELEASED), handover, "f")
     assert leftover is not None
-    assert leftover.repair == TakeBack(handover)
+    assert leftover.repair == do.take_back.asked(handover)
     assert leftover.about == (Drift.LEFTOVER, "a")
     unknown = drift.leftover_difference(None, handover, "f")
     assert unknown is not None
@@ -119,7 +119,7 @@ def test_a_difference_names_its_kind_its_subject_and_its_repair(store):
     assert drift.pool_difference(fabric, ()) is None
     missing = drift.pool_difference(fabric, {"node-3", "node-2"})
     assert missing is not None
-    assert missing.repair == Pool(("node-2", "node-3"))
+    assert missing.repair == do.pool.asked(("node-2", "node-3"))
     assert missing.finding == f"fabric f: {missing.sentence}"
     assert drift.opened_difference(fabric, {"elsewhere": "theirs"}) is None
     opened = drift.opened_difference(fabric, {"node-2": "theirs"})
@@ -127,7 +127,7 @@ def test_a_difference_names_its_kind_its_subject_and_its_repair(store):
     assert (opened.repair, opened.detail) == (None, "other aggregates open hosts: node-2 by theirs")
     assert opened.about != missing.about
     lost = drift.routes_difference(fabric, Applied(None, "OpenSM does not run"))
-    assert lost.repair == Publish()
+    assert lost.repair == do.publish.asked()
     assert lost.finding == "fabric f: generation 2 is no longer confirmed: OpenSM does not run"
 
 

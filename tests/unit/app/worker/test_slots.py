@@ -52,7 +52,7 @@ class FakeLimits:
         self.limits[id] = bandwidth, frozenset(servers)
         return self.found
 
-    def forget(self, id: str) -> None:
+    def forget_limits(self, id: str) -> None:
         self.limits.pop(id, None)
 
 
