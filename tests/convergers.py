@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import datetime
 from random import Random
@@ -15,11 +15,9 @@ from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.decide import faults
 from laas_service.app.worker.fabric_store import FabricStore
 from laas_service.app.worker.hooks import Hooks
+from laas_service.app.worker.memory import FaultsMemory
 from laas_service.app.worker.perform import Performer, Ports
 from laas_service.app.worker.round import WorkerRules
-from laas_service.domain.faults.interpretation import Cabling
-from laas_service.domain.faults.observation import ReadingOutcome
-from laas_service.domain.topology import Link
 from laas_service.messages import Applied
 from tests.fakes import FakeCompute
 
@@ -88,7 +86,7 @@ class Observing:
         hooks = Hooks(now=now, chance=Random(1), clock=time.monotonic, **given)
         self._reader = FabricStore(store, fabric, WorkerRules(**options), ports.constant, hooks)
         self._performer = Performer(store, ports, hooks, self._reader, self)  # type: ignore[arg-type]
-        self._excesses: Mapping[Link, str] = {}
+        self._memory = FaultsMemory()
 
     def applied(self) -> Applied:
         """Every switch has the tables of a confirmed generation."""
@@ -97,9 +95,6 @@ class Observing:
     def changed_since(self) -> None:
         """Routes are not published here."""
 
-    def round(self) -> ReadingOutcome | None:
+    def round(self) -> None:
         round = self._reader.round()
-        decision = faults.observe(round, Cabling(round.fabric.inventory), self._excesses)
-        seen = self._performer.run(decision)
-        self._excesses = seen.excesses
-        return seen.judgement
+        self._memory = self._performer.run(faults.observe(round, self._memory))

@@ -379,6 +379,18 @@ class Holding:
     activated: int = 0
     seconds: Mapping[Span, float] = field(default_factory=dict)
 
+    @property
+    def shown(self) -> Applied:
+        """What the switches ran when the worker looked last."""
+        return Applied(
+            self.applied,
+            self.problem,
+            without=self.without,
+            unconfirmed=self.unconfirmed,
+            by=self.applied_by or ConfirmedBy.NOBODY,
+            running=self.running,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

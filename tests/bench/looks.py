@@ -28,12 +28,11 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
 from laas_service.adapters.nova import NovaCompute
 from laas_service.adapters.nova.cloud import NOVA_VERSION, Cloud
-from laas_service.app.handovers import handover_of
+from laas_service.app.handovers import handover_of, managed_hosts
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Compute
 from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import AllocationRequest
-from laas_service.app.worker.decide.drift import managed
 from laas_service.messages import FabricState
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
@@ -72,11 +71,11 @@ def aggregates(hosts: int, directory: Path) -> None:
         assert isinstance(record, AllocationRecord)
         store.allocations.transition(record, State.ACTIVE, "handed over")
     with nova_standin.Server() as server:
-        server.cloud = nova_standin.Cloud(sorted(managed(fabric)))
+        server.cloud = nova_standin.Cloud(sorted(managed_hosts(fabric)))
         pool = server.cloud.create("laas-pool", None)["aggregate"]["id"]
         closed = {"filter_tenant_id": "laas-nobody", "laas:pool": "true"}
         server.cloud.set_metadata(pool, closed)
-        server.cloud.aggregates[pool].hosts += sorted(managed(fabric))
+        server.cloud.aggregates[pool].hosts += sorted(managed_hosts(fabric))
         records = store.allocations.page(fabric="f", states=[State.ACTIVE])
         for record in records:
             id = server.cloud.create(f"laas-{record.id}", None)["aggregate"]["id"]

@@ -9,7 +9,7 @@ from laas_service.app.ports.observations import Observations
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
-from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
+from laas_service.messages import Applied, FabricState, Span
 
 ReadBack = Callable[[str], Applied]
 """``SubnetManagerReader.applied``, or the same from the record."""
@@ -87,11 +87,4 @@ class RecordedSwitches:
         holding = self._observations.holding(fabric)
         if holding.seen_at is None:
             return Applied(None, "no worker has looked yet")
-        return Applied(
-            holding.applied,
-            holding.problem,
-            without=holding.without,
-            unconfirmed=holding.unconfirmed,
-            by=holding.applied_by or ConfirmedBy.NOBODY,
-            running=holding.running,
-        )
+        return holding.shown

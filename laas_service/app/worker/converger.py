@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from laas_service.app.ports.store import Store
-from laas_service.app.records import AllocationRecord, FabricRecord
+from laas_service.app.records import AllocationRecord
 from laas_service.app.worker.decide import drift, faults, hosts, life, limits
 from laas_service.app.worker.fabric_store import FabricStore
 from laas_service.app.worker.hooks import Hooks
@@ -25,8 +25,6 @@ from laas_service.app.worker.memory import NOTHING_REMEMBERED, DriftMemory
 from laas_service.app.worker.perform import Performer, Ports
 from laas_service.app.worker.round import Round, WorkerRules
 from laas_service.app.worker.route_publisher import RoutePublisher
-from laas_service.domain.faults.interpretation import Cabling
-from laas_service.domain.inventory import Inventory
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +58,6 @@ class Converger:
         self._routes = RoutePublisher(store, ports.subnet_manager, fabric, rules, hooks)
         self._performer = Performer(store, ports, hooks, self._reader, self._routes)
         self._memory = NOTHING_REMEMBERED
-        self._cabling: tuple[Inventory, Cabling] | None = None
         self._read_at = -math.inf
 
     # -- driving --------------------------------------------------------------
@@ -75,7 +72,8 @@ class Converger:
         Raises:
             Unavailable: the store does not answer; nothing is lost.
         """
-        round = self._observe(self._read())
+        round = self._read()
+        self._observe(round)
         if self._performer.recorded:
             round = self._read_again()
         idle = self._drive(round, round.due, BATCH_SECONDS)
@@ -107,26 +105,17 @@ class Converger:
         self._routes.see(round.fabric)
         return round
 
-    def _observe(self, round: Round) -> Round:
+    def _observe(self, round: Round) -> None:
         """Look at ports, hosts and limits, where it is time, and record what follows."""
         memory, run = self._memory, self._performer.run
         if not self._routes.has_taken_over:
             known, _ = run(drift.take_over(round, memory.drift))
             self._memory = memory = replace(memory, drift=known)
-        seen = run(faults.observe(round, self._cabling_of(round.fabric), memory.excesses))
-        if seen.hold_down is not None:
-            self._hooks.again(seen.hold_down)
-        held = seen.hold_down is not None
-        memory = replace(memory, excesses=seen.excesses, holds_down=held)
+        memory = replace(memory, faults=run(faults.observe(round, memory.faults)))
+        if memory.faults.hold_down is not None:
+            self._hooks.again(memory.faults.hold_down)
         memory = replace(memory, hosts=run(hosts.observe(round, memory.hosts)))
         self._memory = replace(memory, limits=run(limits.keep(round, memory.limits)))
-        return round
-
-    def _cabling_of(self, fabric: FabricRecord) -> Cabling:
-        """The cabling of the fabric, made once for each layout."""
-        if self._cabling is None or self._cabling[0] is not fabric.inventory:
-            self._cabling = fabric.inventory, Cabling(fabric.inventory)
-        return self._cabling[1]
 
     # -- comparisons ----------------------------------------------------------
 
@@ -136,7 +125,7 @@ class Converger:
         If not, ask again in a later round: meanwhile they are read, and faults are observed. No
         reading begins while a hold-down is running: on a large fabric it takes longer than that.
         """
-        return self._memory.holds_down or self._routes.prepared()
+        return self._holds_down or self._routes.prepared()
 
     def reconcile(self) -> list[str]:
         """Compare all that is recorded with all that is observed; see ``decide.drift``."""
@@ -148,7 +137,11 @@ class Converger:
 
         Not while a hold-down is running: the tables of a large fabric take longer to read.
         """
-        return [] if self._memory.holds_down else self._compare(drift.check)
+        return [] if self._holds_down else self._compare(drift.check)
+
+    @property
+    def _holds_down(self) -> bool:
+        return self._memory.faults.hold_down is not None
 
     def _compare(self, decide: Callable[[Round, DriftMemory], Steps[drift.Found]]) -> list[str]:
         known, findings = self._performer.run(decide(self._read(), self._memory.drift))

@@ -17,6 +17,8 @@ from laas_service.domain.compute_hosts import HostMemory
 from laas_service.domain.errors import NotFound
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.faults.interpretation import Cabling
+from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import LedgerView
 
 LOG = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class FabricStore:
         self._store, self._fabric = store, fabric
         self._rules, self._outside, self._hooks = rules, outside, hooks
         self._hosts: HostMemory | None = None  # as read in this round
+        self._cabling: tuple[Inventory, Cabling] | None = None
 
     def begin_round(self) -> None:
         """From now on the hosts are read anew."""
@@ -44,10 +47,14 @@ class FabricStore:
         now, longest = self._hooks.now(), timedelta(seconds=self._rules.pace.last)
         faulty = self._rules.repair_links
         seen = self._store.round(self._fabric, now, longest=longest, faulty=faulty)
+        inventory = seen.fabric.inventory
+        if self._cabling is None or self._cabling[0] is not inventory:
+            self._cabling = inventory, Cabling(inventory)  # once for each layout
         return Round(
             now=now,
             fabric=seen.fabric,
             observation=seen.observation,
+            cabling=self._cabling[1],
             due=seen.due,
             outside=self._outside,
             rules=self._rules,

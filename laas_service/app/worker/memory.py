@@ -49,16 +49,23 @@ class DriftMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultsMemory:
+    """The ports, as last observed; what lasts of their faults is in the store."""
+
+    excesses: Mapping[Link, str] = field(default_factory=dict)
+    """Links with too many errors, and the evidence, as last logged."""
+    hold_down: float | None = None
+    """Seconds until a hold-down ended then; None: none was running."""
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What is remembered of one fabric."""
 
     limits: LimitsMemory = LimitsMemory()
     hosts: HostsMemory = HostsMemory()
     drift: DriftMemory = DriftMemory()
-    excesses: Mapping[Link, str] = field(default_factory=dict)
-    """Links with too many errors, and the evidence, as last logged."""
-    holds_down: bool = False
-    """A hold-down was running when the ports were last observed."""
+    faults: FaultsMemory = FaultsMemory()
 
 
 NOTHING_REMEMBERED = Memory()

@@ -15,6 +15,7 @@ from laas_service.app.handovers import is_in_compute
 from laas_service.app.records import AllocationRecord, FabricRecord, Observation
 from laas_service.domain.compute_hosts import HostRules
 from laas_service.domain.faults.counters import CounterRules
+from laas_service.domain.faults.interpretation import Cabling
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.faults.observation import Rules as FaultRules
 from laas_service.messages import Applied
@@ -118,6 +119,7 @@ class Round:
     now: datetime
     fabric: FabricRecord
     observation: Observation
+    cabling: Cabling
     outside: Outside
     due: tuple[AllocationRecord, ...] = ()
     """Allocations with a step due, in order of creation."""

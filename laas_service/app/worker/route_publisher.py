@@ -10,12 +10,12 @@ from functools import partial
 
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
-from laas_service.app.records import FabricRecord, Holding
+from laas_service.app.records import FabricRecord
 from laas_service.app.worker.hooks import Hooks
 from laas_service.app.worker.round import RoutesSeen, WorkerRules
 from laas_service.domain.errors import LaasError, LeaseLost
 from laas_service.domain.faults.observation import Mode
-from laas_service.messages import Applied, ConfirmedBy, Span
+from laas_service.messages import Applied, Span
 
 LOG = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class RoutePublisher:
 
     def _last_recorded(self) -> Applied:
         """What was recorded last, by this worker or the one before it."""
-        return self._recorded or _applied(self.store.observations.holding(self.fabric))
+        return self._recorded or self.store.observations.holding(self.fabric).shown
 
     def publish(self) -> str | None:
         """Publish the newest routes of all tenants; returns what went wrong, None if nothing.
@@ -232,14 +232,3 @@ class RoutePublisher:
         if configured is None:
             return False
         return (self.store.faults.mode(self.fabric) or configured.mode) is Mode.FROZEN
-
-
-def _applied(holding: Holding) -> Applied:
-    return Applied(
-        holding.applied,
-        holding.problem,
-        without=holding.without,
-        unconfirmed=holding.unconfirmed,
-        by=holding.applied_by or ConfirmedBy.NOBODY,
-        running=holding.running,
-    )

@@ -619,6 +619,18 @@ class Findings:
     """By port, as in ``CounterMemory``."""
 
 
+def account(
+    cabling: Cabling,
+    rules: CounterRules,
+    memory: CounterMemory | None,
+    reading: SwitchCounters,
+    owners: Owners,
+) -> tuple[CounterMemory, Findings]:
+    """The memory after a reading of a switch, and what it shows then."""
+    after = accounted(memory, reading, cabling, owners, rules)
+    return after, findings(after, cabling, rules)
+
+
 def findings(memory: CounterMemory, cabling: Cabling, rules: CounterRules) -> Findings:
     """What the counters of a switch show. Errors are by port and counter, ascending."""
     guid = memory.last.guid

@@ -3,28 +3,19 @@
 """Port counters: data by allocation, the audit, and links with too many errors; pure."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from laas_service.app.worker import instructions as do
 from laas_service.app.worker.instructions import Log, Steps
 from laas_service.app.worker.round import CounterMode, Round
-from laas_service.domain.faults.counters import (
-    CounterMemory,
-    CounterRules,
-    Findings,
-    Owners,
-    SwitchCounters,
-    accounted,
-    excessive,
-    findings,
-)
-from laas_service.domain.faults.interpretation import Cabling
+from laas_service.domain.faults import counters
 from laas_service.domain.topology import Link, link_name
 
 BATCHES = 16
 """Transactions of one round at most; the next round goes on."""
 
 
-def account(round: Round, cabling: Cabling, told: Mapping[Link, str]) -> Steps[Mapping[Link, str]]:
+def account(round: Round, told: Mapping[Link, str]) -> Steps[Mapping[Link, str]]:
     """Account what was read; the links with too many errors, and the evidence for each.
 
     ``told`` are those of the round before. Raises: LaasError.
@@ -36,12 +27,14 @@ def account(round: Round, cabling: Cabling, told: Mapping[Link, str]) -> Steps[M
         yield from do.record_counters(round.fabric.id, readings)
     elif not round.observation.counted:
         return {}
+    accounts = partial(counters.account, round.cabling, rules.counter_rules)
     for _ in range(BATCHES):
-        account = _Account(cabling, rules.counter_rules)
-        if not (yield from do.account_counters(round.fabric.id, account)):
+        if not (yield from do.account_counters(round.fabric.id, accounts)):
             break
     found = yield from do.excesses()
-    links = excessive((error for findings in found for error in findings.errors), cabling)
+    links = counters.excessive(
+        (error for findings in found for error in findings.errors), round.cabling
+    )
     for link in links.keys() - told.keys():
         yield Log(f"fabric {round.fabric.id}: {link_name(link)} has errors: {links[link]}")
     return links
@@ -50,16 +43,3 @@ def account(round: Round, cabling: Cabling, told: Mapping[Link, str]) -> Steps[M
 def quarantined(round: Round, links: Mapping[Link, str]) -> Mapping[Link, str]:
     """Of links with too many errors those to quarantine, and the evidence for each."""
     return links if round.rules.counters is CounterMode.MARK else {}
-
-
-class _Account:
-    """Accounts one reading of a switch."""
-
-    def __init__(self, cabling: Cabling, rules: CounterRules) -> None:
-        self._cabling, self._rules = cabling, rules
-
-    def __call__(
-        self, memory: CounterMemory | None, reading: SwitchCounters, owners: Owners
-    ) -> tuple[CounterMemory, Findings]:
-        after = accounted(memory, reading, self._cabling, owners, self._rules)
-        return after, findings(after, self._cabling, self._rules)

@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from laas_service.app import lifecycle
-from laas_service.app.handovers import handover_of
+from laas_service.app.handovers import difference_of_handovers, handover_of, managed_hosts
 from laas_service.app.lifecycle import HANDED_OVER, LIVE, State
-from laas_service.app.ports.compute import Handover, HostPart, HostShare, ObservedAggregates
+from laas_service.app.ports.compute import Handover, ObservedAggregates
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, kind_of_loss
 from laas_service.app.wording import reasons
 from laas_service.app.worker import instructions as do
@@ -81,40 +81,6 @@ def hosts_difference(
     )
 
 
-def difference_of_handovers(recorded: Handover, observed: Handover | None) -> str | None:
-    """What is not as recorded, in a sentence; None if all is."""
-    if observed is None:
-        return "nothing is handed over" if recorded.hosts else None
-    if observed.project_id != recorded.project_id:
-        return f"hosts are handed over to project {observed.project_id!r}"
-    missing = sorted(set(recorded.hosts) - set(observed.hosts))
-    foreign = sorted(set(observed.hosts) - set(recorded.hosts))
-    if observed.shared != recorded.shared:
-        return f"{observed.kind} are handed over instead of {recorded.kind}"
-    slots = _difference_of_slots(recorded.share, observed.share)
-    parts = [
-        f"{what}: {', '.join(hosts)}"
-        for what, hosts in (
-            ("hosts not handed over", missing),
-            ("hosts too many", foreign),
-            ("slots differ", slots),
-        )
-        if hosts
-    ]
-    return "; ".join(parts) or None
-
-
-def _difference_of_slots(wanted: HostShare, found: HostShare) -> list[str]:
-    """The hosts with other slots than recorded, as far as they were read."""
-    if isinstance(wanted, HostPart) or isinstance(found, HostPart):
-        return []
-    return [
-        f"{host} has {found.get(host, 0)} instead of {wanted.get(host, 0)}"
-        for host in sorted(wanted.keys() | found.keys())
-        if found.get(host, 0) != wanted.get(host, 0)
-    ]
-
-
 def leftover_difference(
     record: AllocationRecord | None, handover: Handover, fabric: str
 ) -> Difference | None:
@@ -156,7 +122,7 @@ def pool_difference(fabric: FabricRecord, missing: Collection[str]) -> Differenc
 
 def opened_difference(fabric: FabricRecord, opened: Mapping[str, str]) -> Difference | None:
     """Hosts that aggregates of others open to projects: ``opened``, aggregates by host."""
-    hosts = managed(fabric)
+    hosts = managed_hosts(fabric)
     shown = sorted(f"{host} by {name}" for host, name in opened.items() if host in hosts)
     if not shown:
         return None
@@ -166,12 +132,6 @@ def opened_difference(fabric: FabricRecord, opened: Mapping[str, str]) -> Differ
 
 def opened_subject(fabric: FabricRecord) -> str:
     return f"opened hosts of {fabric.id}"
-
-
-def managed(fabric: FabricRecord) -> frozenset[str]:
-    """Nova's names of the hosts that have to be in the pool."""
-    present = set(range(fabric.topology.hosts)) - fabric.topology.absent_hosts
-    return frozenset(filter(None, (fabric.inventory.host_names[host] for host in present)))
 
 
 # -- switches -----------------------------------------------------------------------------
@@ -259,7 +219,7 @@ class _Comparison:
         for record in (yield from do.allocations(HANDED_OVER)):
             yield from self._check_hosts(record.id, observed.get(record.id))
         for _, handover in sorted(observed.items()):
-            if difference := (yield from self._leftover(handover)):
+            if difference := (yield from self._of_others(handover)):
                 yield from self._act(difference)
         yield from do.note_compared(self._fabric.id)
 
@@ -281,7 +241,7 @@ class _Comparison:
             return
         self._pool_asked, self._unpooled = True, frozenset()
         try:
-            yield from do.pool(sorted(managed(self._fabric)))
+            yield from do.pool(sorted(managed_hosts(self._fabric)))
         except (Conflict, NotFound) as error:
             self._unpooled = None
             yield from self._act(Difference(Drift.POOL, subject, self._fabric.id, str(error)))
@@ -293,7 +253,7 @@ class _Comparison:
 
     def _check_pool(self, observed: ObservedAggregates) -> Steps[None]:
         """Hosts that have left the pool, or that an aggregate of others opens."""
-        missing = managed(self._fabric) - observed.pooled
+        missing = managed_hosts(self._fabric) - observed.pooled
         left = missing - self._unpooled if self._unpooled is not None else frozenset()
         self._unpooled = missing
         if difference := pool_difference(self._fabric, left):
@@ -317,9 +277,7 @@ class _Comparison:
         for id, handover in sorted(observed.handed_over.items()):
             if id in active or not _on(self._fabric, handover):
                 continue
-            difference = yield from self._leftover(handover)
-            if id not in observed.fenced and difference is None:
-                difference = yield from self._foreign_project(handover)
+            difference = yield from self._of_others(handover, fenced=id in observed.fenced)
             if difference is not None and self._is_new(difference):
                 yield from self._act(difference)
         for kind, id in [*self._known]:
@@ -395,21 +353,19 @@ class _Comparison:
             yield from do.wait(record, str(error))
             yield from self._log(f"allocation {record.id}: {error}")
 
-    def _leftover(self, handover: Handover) -> Steps[Difference | None]:
-        """Whether an aggregate is left over, or belongs to no allocation that was recorded."""
+    def _of_others(self, handover: Handover, *, fenced: bool = True) -> Steps[Difference | None]:
+        """What is wrong with an aggregate that is of no active allocation of the fabric."""
         record = yield from do.allocation(handover.allocation_id)
         if record is not None:
             is_elsewhere = record.fabric != self._fabric.id
         else:
             known = (yield from do.other_hosts()) if handover.hosts else frozenset[str]()
             is_elsewhere = bool(handover.hosts) and known.issuperset(handover.hosts)
-        return None if is_elsewhere else leftover_difference(record, handover, self._fabric.id)
-
-    def _foreign_project(self, handover: Handover) -> Steps[Difference | None]:
-        """Whether an aggregate admits another project than that of its allocation in error."""
-        record = yield from do.allocation(handover.allocation_id)
-        if record is None or record.fabric != self._fabric.id:
+        if is_elsewhere:
             return None
+        leftover = leftover_difference(record, handover, self._fabric.id)
+        if leftover is not None or record is None or fenced:
+            return leftover
         return foreign_project_difference(record, handover)
 
     # -- acting -------------------------------------------------------------------------
@@ -429,7 +385,11 @@ class _Comparison:
             yield from self._log(difference.finding)
             return
         try:
-            repaired = yield from _carried_out(difference, difference.repair)
+            problem = yield difference.repair
+            if problem:  # of a publication
+                raise Unavailable(problem)
+            if waits is not None:
+                yield from _record_repair(waits, difference.detail)
         except ConcurrentUpdate:
             return
         except LaasError as error:
@@ -437,22 +397,11 @@ class _Comparison:
                 yield from do.wait(waits, str(error))
             yield from self._log(f"{difference.finding}; not repaired: {error}")
             return
+        repaired = difference.repair.verb is not do.publish  # then once the switches run them
         if repaired:
             del self._known[difference.about]
             yield from do.note_repaired(self._fabric.id, difference.kind, difference.sentence)
         yield from self._log(f"{difference.finding}{'; repaired' if repaired else ''}")
-
-
-def _carried_out(difference: Difference, repair: Call) -> Steps[bool]:
-    """Whether the difference is repaired now; routes are once the switches run them."""
-    problem = yield repair
-    if repair.verb is do.publish:
-        if problem:
-            raise Unavailable(problem)
-        return False
-    if difference.record is not None:
-        yield from _record_repair(difference.record, difference.detail)
-    return True
 
 
 def _record_repair(record: AllocationRecord, detail: str) -> Steps[None]:

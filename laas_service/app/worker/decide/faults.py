@@ -7,15 +7,16 @@ All memory of faults is in the store, so a new worker goes on where the last one
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from laas_service.app.records import Observation
 from laas_service.app.worker import instructions as do
 from laas_service.app.worker.decide import counters
 from laas_service.app.worker.instructions import Log, Steps
+from laas_service.app.worker.memory import FaultsMemory
 from laas_service.app.worker.round import Round
 from laas_service.domain.errors import LaasError
-from laas_service.domain.faults.interpretation import Cabling, UnreadSwitch, interpret
+from laas_service.domain.faults.interpretation import UnreadSwitch, interpret
 from laas_service.domain.faults.memory import FaultMemory, LinkCondition
 from laas_service.domain.faults.observation import ReadingOutcome, Rules, hold_down_ends_in, judge
 from laas_service.domain.inventory import PortRef
@@ -27,42 +28,23 @@ WRITES = 6
 """How often, in the lifetime of a reading, the time of the last reading is recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObservationOutcome:
-    """What an observation ends with."""
-
-    excesses: Mapping[Link, str]
-    """Links with too many errors, and the evidence for each."""
-    judgement: ReadingOutcome | None = None
-    """None: there is no reading, or it could not be judged."""
-    hold_down: float | None = None
-    """Seconds until a hold-down ends; None: none is running."""
-
-
-def observe(
-    round: Round, cabling: Cabling, excesses: Mapping[Link, str]
-) -> Steps[ObservationOutcome]:
-    """Judge the last reading of the ports, and record what follows; errors are logged.
-
-    ``excesses`` are those of the round before.
-    """
+def observe(round: Round, memory: FaultsMemory) -> Steps[FaultsMemory]:
+    """Judge the last reading of the ports, and record what follows; errors are logged."""
     if round.rules.faults is None:
-        return ObservationOutcome(excesses)
+        return memory
     try:
-        return (yield from _observe(round, round.rules.faults, cabling, excesses))
+        return (yield from _observe(round, round.rules.faults, memory.excesses))
     except LaasError as error:
         yield Log(f"fabric {round.fabric.id} is not observed: {error}")
-        return ObservationOutcome(excesses)
+        return replace(memory, hold_down=None)
 
 
-def _observe(
-    round: Round, rules: Rules, cabling: Cabling, excesses: Mapping[Link, str]
-) -> Steps[ObservationOutcome]:
+def _observe(round: Round, rules: Rules, told: Mapping[Link, str]) -> Steps[FaultsMemory]:
     reading = yield from do.reading(round.fabric.id)
-    excesses = yield from counters.account(round, cabling, excesses)
+    excesses = yield from counters.account(round, told)
     if reading is None:
-        return ObservationOutcome(excesses)
-    interpretation = interpret(cabling, reading)
+        return FaultsMemory(excesses)
+    interpretation = interpret(round.cabling, reading)
     errors = counters.quarantined(round, excesses)
     interpretation = replace(interpretation, erroneous={**interpretation.erroneous, **errors})
     known = round.observation.memory.switches.items()
@@ -81,7 +63,7 @@ def _observe(
     yield from _lines(round.fabric.id, made)
     if round.outside.marks_ports:
         yield from _mark(round, made.memory)
-    return ObservationOutcome(excesses, made, hold_down_ends_in(made.memory, rules, seconds))
+    return FaultsMemory(excesses, hold_down_ends_in(made.memory, rules, seconds))
 
 
 def compared(applied: Applied, switches: frozenset[int]) -> frozenset[int]:

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from laas_service.app import lifecycle
-from laas_service.app.handovers import host_names
+from laas_service.app.handovers import host_names, managed_hosts
 from laas_service.app.lifecycle import HANDED_OVER, HOLDING, State
 from laas_service.app.ports.compute import ComputeHost, Occupant
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord
 from laas_service.app.wording import reasons
 from laas_service.app.worker import instructions as do
-from laas_service.app.worker.decide.drift import managed
 from laas_service.app.worker.instructions import ActFor, Log, Steps
 from laas_service.app.worker.memory import HostsMemory
 from laas_service.app.worker.round import Round
@@ -45,7 +44,7 @@ def observe(round: Round, memory: HostsMemory) -> Steps[HostsMemory]:
 def look(round: Round, memory: HostsMemory) -> Steps[HostsMemory]:
     """Look at the hosts now. Raises: LaasError."""
     begun, before = (yield from do.time()), (yield from _owners(round))
-    seen = yield from do.look(managed(round.fabric))
+    seen = yield from do.look(managed_hosts(round.fabric))
     if seen is None:
         return memory
     after = yield from _owners(round)
@@ -90,7 +89,7 @@ def _judge(
 ) -> Steps[None]:
     """Record what follows for the hosts from a look."""
     views = {host: _view(state, owners.get(host, ())) for host, state in seen.items()}
-    names, now = managed(round.fabric), (yield from do.time()).timestamp()
+    names, now = managed_hosts(round.fabric), (yield from do.time()).timestamp()
     left = [host for host, records in owners.items() if all(map(_is_leaving, records))]
     near = yield from do.nearest(tuple(sorted(names - views.keys())))
 
@@ -135,7 +134,7 @@ def _check_servers(
     if not round.rules.repair:
         return memory
     servers = [server for group in found if group.record for server in group.servers]
-    ours, hosts = managed(round.fabric), frozenset(server.host for server in servers)
+    ours, hosts = managed_hosts(round.fabric), frozenset(server.host for server in servers)
     if ours.intersection(closed) != hosts:
         yield from do.close(ours, hosts)
     if round.rules.looks.stop_strangers:

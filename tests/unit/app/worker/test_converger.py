@@ -14,13 +14,13 @@ import pytest
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app import lifecycle
+from laas_service.app.handovers import difference_of_handovers
 from laas_service.app.lifecycle import Action, AllocationFaults, Phase, State
 from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState, MoveDecision
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import BATCH_SECONDS
-from laas_service.app.worker.decide.drift import difference_of_handovers
 from laas_service.app.worker.round import Pace
 from laas_service.domain.allocation import (
     Allocation,

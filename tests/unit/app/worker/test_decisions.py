@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from laas_service.app.handovers import managed_hosts
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import (
     ComputeHost,
@@ -40,6 +41,7 @@ from laas_service.app.worker.round import Outside, Round, RoutesSeen, WorkerRule
 from laas_service.domain.allocation import Allocation, GroupShare, SlotDemand
 from laas_service.domain.compute_hosts import HostMemory
 from laas_service.domain.errors import HostsBusy, LeaseLost, Unavailable
+from laas_service.domain.faults.interpretation import Cabling
 from laas_service.messages import Applied, ConfirmedBy
 from tests.convergers import converger
 from tests.fakes import FakeCompute, FakeSubnetManager
@@ -48,7 +50,13 @@ from tests.unit.app.worker.test_converger import HOSTS, SMALL
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FABRIC = FabricRecord("f", SMALL, HOSTS, 7, NOW, routes_generation=7)
 OUTSIDE = Outside(scripted=False, claims_slots=False)
-ROUND = Round(now=NOW, fabric=FABRIC, observation=Observation(), outside=OUTSIDE)
+ROUND = Round(
+    now=NOW,
+    fabric=FABRIC,
+    observation=Observation(),
+    cabling=Cabling(HOSTS),
+    outside=OUTSIDE,
+)
 APPLIED = Applied(7, by=ConfirmedBy.SWITCHES)
 
 
@@ -238,7 +246,7 @@ def test_limits_are_told_once_and_looked_at_again_after_the_interval():
 def test_a_difference_is_told_once_and_repaired_if_that_is_wanted(repair):
     round = replace(ROUND, rules=WorkerRules(repair=repair))
     active = record(State.ACTIVE, 0, 1)
-    pooled = drift.managed(FABRIC)
+    pooled = managed_hosts(FABRIC)
     answers = ANSWERS | {
         do.aggregates: ObservedAggregates({}, pooled, {}),
         do.allocations: [active],
@@ -258,7 +266,7 @@ def test_a_difference_is_told_once_and_repaired_if_that_is_wanted(repair):
 def test_a_repair_that_fails_lets_the_allocation_wait():
     active = record(State.ACTIVE, 0)
     answers = ANSWERS | {
-        do.aggregates: ObservedAggregates({}, drift.managed(FABRIC), {}),
+        do.aggregates: ObservedAggregates({}, managed_hosts(FABRIC), {}),
         do.allocations: [active],
         do.allocation: active,
         do.hand_over: Unavailable("Nova is away"),
@@ -269,7 +277,7 @@ def test_a_repair_that_fails_lets_the_allocation_wait():
 
 
 def test_hosts_that_left_the_pool_go_back():
-    pooled = drift.managed(FABRIC) - {"node-2"}
+    pooled = managed_hosts(FABRIC) - {"node-2"}
     answers = ANSWERS | {do.aggregates: ObservedAggregates({}, pooled, {}), do.allocations: []}
     wanted, _ = decided(drift.check(ROUND, DriftMemory()), answers)
     assert do.pool.asked(("node-2",)) in wanted
@@ -285,11 +293,11 @@ def test_a_stranger_closes_its_host_and_is_told_until_it_is_gone():
         do.allocations: [active],
         do.look: seen,
         do.nearest: {},
-        do.aggregates: ObservedAggregates({}, drift.managed(FABRIC), {}),
+        do.aggregates: ObservedAggregates({}, managed_hosts(FABRIC), {}),
         do.judge_hosts: (HostMemory(), HostMemory()),
     }
     wanted, memory = decided(hosts.look(ROUND, HostsMemory()), answers)
-    assert do.close.asked(drift.managed(FABRIC), frozenset({"node-0"})) in wanted
+    assert do.close.asked(managed_hosts(FABRIC), frozenset({"node-0"})) in wanted
     assert len(calls(wanted, do.note_drift)) == 1
     again, memory = decided(hosts.look(ROUND, memory), answers)
     assert not calls(again, do.note_drift, do.note_repaired)

@@ -17,7 +17,7 @@ from laas_service.adapters.db import models
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.log_context import acting_for
-from laas_service.app.handovers import handover_of
+from laas_service.app.handovers import difference_of_handovers, handover_of
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover, HostPart
 from laas_service.app.records import Drift, DriftFacts
@@ -170,7 +170,7 @@ def test_a_condition_of_the_switches_is_one_kind_of_drift():
     ],
 )
 def test_not_read_not_shared_and_no_slots_are_three_answers(recorded, observed, sentence):
-    answer = drift.difference_of_handovers(
+    answer = difference_of_handovers(
         Handover("a", "blue", ("n",), recorded), Handover("a", "blue", ("n",), observed)
     )
     assert answer == sentence
