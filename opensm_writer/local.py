@@ -11,6 +11,7 @@ from pathlib import Path
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
+from laas_service.domain.inventory import PortRef
 from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState, Span
 from opensm_writer import fileset, health, publish, render
 from opensm_writer.desired import subnet_configuration
@@ -113,6 +114,13 @@ class LocalSubnetManager:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
         current = fileset.readable(self._directory, fabric)
         return (current.generation, current.stamp) if current is not None else None
+
+    def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
+        """No: links in quarantine are avoided, and nothing isolates their ports."""
+        return False
+
+    def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
+        """Nothing, see ``marks_differ``."""
 
     def prepared(self, fabric: str) -> bool:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""

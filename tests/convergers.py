@@ -81,7 +81,7 @@ class Observing:
     def __init__(
         self, store: Any, switches: Any, fabric: str, now: Callable[[], datetime], **options: Any
     ) -> None:
-        ports = Ports(FakeCompute(), switches, marks=options.pop("marks", None))
+        ports = Ports(FakeCompute(), switches)
         given = {name: options.pop(name) for name in ("at", "before_effect") if name in options}
         hooks = Hooks(now=now, chance=Random(1), clock=time.monotonic, **given)
         self._reader = FabricStore(store, fabric, WorkerRules(**options), ports.constant, hooks)

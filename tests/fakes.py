@@ -25,6 +25,7 @@ from laas_service.domain.compute_hosts import UNKNOWN, HostView
 from laas_service.domain.errors import Conflict, HostsBusy, LaasError, Unavailable
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
+from laas_service.domain.inventory import PortRef
 from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
 
 
@@ -335,3 +336,9 @@ class FakeSubnetManager:
     def counters(self, fabric: str) -> tuple[SwitchCounters, ...]:
         fresh, self.fresh_counters = self.fresh_counters, []
         return tuple(fresh)
+
+    def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
+        return False
+
+    def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
+        raise AssertionError("no port is isolated")

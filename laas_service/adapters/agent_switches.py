@@ -9,6 +9,7 @@ from laas_service.app.agent_registry import applied
 from laas_service.app.ports.agents import Agents
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
+from laas_service.domain.inventory import PortRef
 from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
 
 PAUSE = 0.2
@@ -78,3 +79,10 @@ class AgentSubnetManager:
     def counters(self, fabric: str) -> tuple[SwitchCounters, ...]:
         """Nothing: what agents report is recorded when it comes in."""
         return ()
+
+    def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
+        """No: links in quarantine are avoided, and nothing isolates their ports."""
+        return False
+
+    def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
+        """Nothing, see ``marks_differ``."""

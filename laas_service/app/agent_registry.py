@@ -155,7 +155,7 @@ class AgentRegistry:
         if self._frozen(fabric_id) and seen.published is not None:
             wanted, stamp = seen.published, seen.published_stamp
         if turn.active == name and seen.counters:
-            self._store.port_counters.record(fabric_id, seen.counters)
+            self._store.faults.record_counters(fabric_id, seen.counters)
         if turn.news:
             LOG.info(
                 "fabric %s: agent %s is active; %s reports %s (%s)",

@@ -86,7 +86,7 @@ class ComponentUseCases:
             Conflict: the host is not in quarantine.
         """
         number = self._host_number(fabric_id, name)
-        self._store.compute_hosts.release_quarantine(fabric_id, name, by=caller.initiator)
+        self._store.faults.release_quarantine(fabric_id, name, by=caller.initiator)
         self._wake()
         return self._host(fabric_id, number)
 
@@ -195,7 +195,7 @@ class ComponentUseCases:
 def what_is_said(store: Store, fabric_id: str) -> inventory.Said:
     """The words of operators and of observation about a fabric."""
     words, observation = store.components.words(fabric_id), store.faults.observation(fabric_id)
-    names = store.compute_hosts.memory(fabric_id).names
+    names = store.faults.host_memory(fabric_id).names
     return inventory.Said(words, observation, store.components.virtual_ports(fabric_id), names)
 
 

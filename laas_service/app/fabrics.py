@@ -167,7 +167,7 @@ class FabricUseCases:
 
     def hosts_alarm(self, fabric_id: str) -> str | None:
         """Why so many hosts seem away that none is withheld, or how many were never known."""
-        return self._store.compute_hosts.memory(fabric_id).alarm
+        return self._store.faults.host_memory(fabric_id).alarm
 
     def utilization(self, fabric_id: str) -> Utilization:
         """Raises: NotFound."""
@@ -223,7 +223,7 @@ class FabricUseCases:
         links = Counter((word.state, word.source) for word, *_ in said.words.links.values())
         current = holding.applied == wanted
         counters = self._counters(fabric)
-        memory = self._store.compute_hosts.memory(fabric_id)
+        memory = self._store.faults.host_memory(fabric_id)
         withheld = {cause: len(names) for cause, names in memory.withheld_by_cause().items()}
         return Watched(
             current, drift, repaired, holding, links, said.observation, counters, withheld
@@ -232,12 +232,12 @@ class FabricUseCases:
     def _counters(self, fabric: FabricRecord) -> tuple[Findings, ...]:
         """What the counters of the fabric's switches show."""
         known = fabric.inventory.switch_of_guid
-        found = self._store.port_counters.findings(fabric.id)
+        found = self._store.faults.counter_findings(fabric.id)
         return tuple(findings for findings in found if findings.guid in known)
 
     def traffic(self, fabric_id: str) -> list[TenantTraffic]:
         """The data of live allocations, in order of creation. Raises: NotFound."""
-        found = self._store.port_counters.findings(fabric_id)
+        found = self._store.faults.counter_findings(fabric_id)
         records = every_allocation(self._store.allocations, fabric=fabric_id, states=LIVE)
         return tenant_traffic(found, records)
 

@@ -56,7 +56,7 @@ def with_withheld_hosts(
     They are hosts of the fabric, or of the parent. Administrators get names and reasons, other
     callers numbers.
     """
-    memory = store.compute_hosts.memory(asked.fabric)
+    memory = store.faults.host_memory(asked.fabric)
     if asked.parent is not None and memory.withheld():
         parent = store.allocations.get(asked.parent)
         memory = memory.only(host_names(store.fabrics.get(asked.fabric), parent.held))

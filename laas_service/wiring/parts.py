@@ -25,7 +25,6 @@ from laas_service.adapters.db.transactions import nowhere, utc_now
 from laas_service.adapters.keystone import KeystoneProjects
 from laas_service.adapters.limits_directory import DirectoryLimits
 from laas_service.adapters.log_context import acting_for
-from laas_service.adapters.ufm.manager import UfmSubnetManager
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.limits import SendingLimits
@@ -159,7 +158,7 @@ class Parts:
         """Every host by name, with its recorded name in Nova; empty if Nova never had it."""
         found: dict[str, str] = {}
         for fabric in self.store.fabrics.all():
-            memory = self.store.compute_hosts.memory(fabric.id)
+            memory = self.store.faults.host_memory(fabric.id)
             for name in filter(None, fabric.inventory.host_names):
                 found[name] = found.get(name) or memory.name(name)
         return found
@@ -205,7 +204,6 @@ class Parts:
     def _converger(self, store: Store, fabric: str, before_effect: Callable[[], None]) -> Converger:
         options, manager = WorkerOptions.of(self._conf), self.subnet_managers.of_worker
         compute, faults = ComputeOptions.of(self._conf), FaultOptions.of(self._conf)
-        marks = manager if isinstance(manager, UfmSubnetManager) else None
         rules = WorkerRules(
             pace=Pace(options.retry_first, options.retry_last, options.apply_timeout),
             repair=options.repair,
@@ -226,7 +224,7 @@ class Parts:
             acting_for=acting_for,
             again=self._wake_after,
         )
-        ports = Ports(self.compute, manager, self.limits, marks)
+        ports = Ports(self.compute, manager, self.limits)
         return Converger(store, ports, rules, hooks, fabric)
 
     def _wake_after(self, seconds: float) -> None:

@@ -55,7 +55,7 @@ def test_counters_of_every_switch_are_read(site):
     switches = {switch.guid for switch in site.inventory.switches}
 
     def counted():
-        return {found.guid for found in site.store.port_counters.findings(ID)}
+        return {found.guid for found in site.store.faults.counter_findings(ID)}
 
     until(site, lambda: counted() == switches, "counters are recorded")
 

@@ -199,15 +199,15 @@ def test_the_audit_needs_its_tolerance(small, store):
 
     def read():
         strict.round()
-        return [foreign for f in store.port_counters.findings("site") for foreign in f.foreign]
+        return [foreign for f in store.faults.counter_findings("site") for foreign in f.foreign]
 
     excesses = eventually(read, "management packets are seen")
     tolerated = CounterRules().tolerance.bytes_per_second
     for foreign in excesses:
         assert foreign.owner == "a"
         assert 0 < foreign.sent - foreign.received < tolerated * foreign.seconds
-    assert not any(found.errors for found in store.port_counters.findings("site"))
-    data = [f.data["a"] for f in store.port_counters.findings("site") if "a" in f.data]
+    assert not any(found.errors for found in store.faults.counter_findings("site"))
+    data = [f.data["a"] for f in store.faults.counter_findings("site") if "a" in f.data]
     assert sum(on_links.up + on_links.down for on_links in data) > 0
 
 

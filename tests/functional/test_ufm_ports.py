@@ -63,7 +63,6 @@ class Site:
         self.lost = False
         self.observing = Observing(
             *(self.store, self.port, "f", when),
-            marks=self.port,
             faults=RULES,
             at=self.steps.append,
             before_effect=self.check_lease,

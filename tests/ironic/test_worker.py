@@ -206,7 +206,7 @@ def test_a_node_in_maintenance_is_withheld_with_its_reason(site):
     host = site.hosts[0]
     site.ironic.admin.put(f"/v1/nodes/{host}/maintenance", json={"reason": "bad DIMM"})
     site.converge()
-    withheld = site.parts.store.compute_hosts.memory("f").withheld()
+    withheld = site.parts.store.faults.host_memory("f").withheld()
     assert {name: why for name, (_, why) in withheld.items()} == {
         host: "not free in Ironic: in maintenance: bad DIMM"
     }
@@ -218,7 +218,7 @@ def test_a_node_in_maintenance_is_withheld_with_its_reason(site):
     assert host not in site.mine(site.active(hosts=2))
     site.ironic.admin.delete(f"/v1/nodes/{host}/maintenance")
     site.converge()
-    assert site.parts.store.compute_hosts.memory("f").withheld() == {}
+    assert site.parts.store.faults.host_memory("f").withheld() == {}
 
 
 def test_the_upgrade_check_looks_at_nodes(site, keystone, capsys):

@@ -998,7 +998,7 @@ class TestHostsThatRunNothing:
         parts._conf.set_override("state_interval", 1000.0, "compute")
         service = Service(parts)
         service.rounds(
-            lambda: parts.store.compute_hosts.memory("f").strange == set(), "hosts are seen"
+            lambda: parts.store.faults.host_memory("f").strange == set(), "hosts are seen"
         )
         for each in services.values():
             ours.admin.services.disable_log_reason(each.id, "memory")
@@ -1043,7 +1043,7 @@ class TestHostsThatRunNothing:
 
     def test_an_outage_of_the_broker_withholds_nobody(self, ours, services, parts):
         """Every compute is down at once: that is one alarm, and no host's own fault."""
-        service, memory = Service(parts), parts.store.compute_hosts.memory
+        service, memory = Service(parts), parts.store.faults.host_memory
         for each in services.values():
             ours.admin.services.force_down(each.id, True)
         service.rounds(lambda: memory("f").not_up == {*HOSTS}, "all are seen to be down")
@@ -1066,7 +1066,7 @@ class TestHostsThatRunNothing:
         service.rounds(lambda: service.state(record) is State.ACTIVE, "it is active")
         ours.nova.scheduler_knows()
         (host,) = ours.boot(RED)
-        memory = service.store.compute_hosts.memory
+        memory = service.store.faults.host_memory
         service.rounds(lambda: host in memory("f").servers, "the server is seen")
         ours.admin.services.force_down(services[host].id, True)
         ours.delete(RED)
@@ -1082,7 +1082,7 @@ class TestHostsThatRunNothing:
         service.rounds(lambda: not memory("f").not_up, "its compute is back")
         assert service.withheld().keys() == {host}
         assert isinstance(service.ask(BLUE, 6), NoFit)
-        service.store.compute_hosts.release_quarantine("f", host)
+        service.store.faults.release_quarantine("f", host)
         assert service.withheld() == {}
 
 
@@ -1116,7 +1116,7 @@ class TestOtherNames:
         lab.nova.scheduler_knows()
         assert lab.boot(RED)[0] in mine.hosts
         assert lab.boot(BLUE) == []
-        memory = parts.store.compute_hosts.memory
+        memory = parts.store.faults.host_memory
         service.rounds(lambda: len(memory("f").names) == 5, "other names are recorded")
         assert memory("f").names["n5.example.org"] == "n5"
         assert (memory("f").alarm, service.withheld()) == (None, {})
@@ -1132,7 +1132,7 @@ class TestOtherNames:
         lab.nova.filter_with(cloud.OURS)
         names = [f"n-{number}" for number in range(1, 7)]
         service, parts = self.service(lab, tmp_path, names)
-        memory = parts.store.compute_hosts.memory
+        memory = parts.store.faults.host_memory
         service.rounds(lambda: memory("f").alarm, "the alarm is told")
         assert memory("f").alarm == (
             "6 of 6 hosts have been unknown in Nova since their import, so no new owner gets them; "

@@ -337,7 +337,7 @@ class RandomStory:
     def inspect(self):
         """Remove what runs on hosts in quarantine without Nova's knowledge, or leave it for now."""
         caller = Caller("admin", "operator", admin=True, request_id="request")
-        quarantine = sorted(self.parts.store.compute_hosts.memory("f").quarantine)
+        quarantine = sorted(self.parts.store.faults.host_memory("f").quarantine)
         for host in quarantine:
             self.counts["looks at a host in quarantine"] += 1
             if host in self.down or self.rng.random() < 0.5:
@@ -399,7 +399,7 @@ class RandomStory:
         return list(self.parts.store.allocations.page(states=HOLDING))
 
     def withheld(self):
-        return set(self.parts.store.compute_hosts.memory("f").withheld())
+        return set(self.parts.store.faults.host_memory("f").withheld())
 
     # -- the judge ----------------------------------------------------------------------
 

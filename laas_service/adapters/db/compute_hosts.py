@@ -20,19 +20,19 @@ from laas_service.messages import Initiator
 
 
 @dataclass
-class StoredComputeHosts:
-    """Records looks at compute hosts, and the states of hosts that follow."""
+class ComputeHosts:
+    """The part of ``app.ports.faults.Faults`` that is about compute hosts."""
 
     transactions: Transactions
     components: StoredComponents
 
-    def memory(self, fabric_id: str) -> HostMemory:
+    def host_memory(self, fabric_id: str) -> HostMemory:
         with self.transactions.reading() as session:
             row = session.get(models.ComputeHosts, fabric_id)
             return HostMemory() if row is None else row.memory
 
     @retrying().wraps
-    def judged(self, fabric_id: str, judge: Callable[[HostMemory], HostMemory]) -> HostMemory:
+    def judge_hosts(self, fabric_id: str, judge: Callable[[HostMemory], HostMemory]) -> HostMemory:
         with self.transactions.writing("observe hosts") as session:
             fabric = self.components.locked(session, fabric_id)
             before = _memory(session, fabric_id)
@@ -42,7 +42,7 @@ class StoredComputeHosts:
             if before.alarm and not memory.alarm:
                 text = f"ended: {before.alarm}"
                 self.transactions.announce(session, fabric_id, "hosts.cleared", text)
-            self._write(session, fabric, memory, None)
+            self._write_hosts(session, fabric, memory, None)
             return memory
 
     @retrying().wraps
@@ -52,9 +52,9 @@ class StoredComputeHosts:
             memory = _memory(session, fabric_id)
             if host not in memory.quarantine:
                 raise Conflict(f"host {host!r} is not in quarantine")
-            self._write(session, fabric, released(memory, host), by)
+            self._write_hosts(session, fabric, released(memory, host), by)
 
-    def _write(
+    def _write_hosts(
         self, session: Session, fabric: FabricRecord, memory: HostMemory, by: Initiator | None
     ) -> None:
         """Record the memory, and what it says of hosts; the fabric is locked."""

@@ -12,8 +12,10 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import component_words, models
 from laas_service.adapters.db.components import StoredComponents
+from laas_service.adapters.db.compute_hosts import ComputeHosts
 from laas_service.adapters.db.engine import retrying
 from laas_service.adapters.db.ledger_cache import LedgerCache
+from laas_service.adapters.db.port_counters import PortCounters
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.app.records import (
     Acknowledgement,
@@ -73,7 +75,7 @@ port counters to look at: each is read only then."""
 
 
 @dataclass
-class StoredFaults:
+class StoredFaults(ComputeHosts, PortCounters):
     """Records readings and the states they lead to, and the mode that operators choose."""
 
     transactions: Transactions

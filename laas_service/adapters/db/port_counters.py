@@ -19,7 +19,7 @@ from tenacity import wait_random
 from laas_service.adapters.db import models
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
-from laas_service.app.ports.port_counters import Account
+from laas_service.app.ports.faults import Account
 from laas_service.app.records import FabricRecord
 from laas_service.app.retries import retrying
 from laas_service.domain.errors import ConcurrentUpdate
@@ -37,13 +37,13 @@ BATCH = 16
 
 
 @dataclass
-class StoredPortCounters:
-    """``app.ports.port_counters.PortCounters``."""
+class PortCounters:
+    """The part of ``app.ports.faults.Faults`` that is about counters."""
 
     transactions: Transactions
     ledgers: LedgerCache
 
-    def record(self, fabric_id: str, readings: Iterable[SwitchCounters]) -> None:
+    def record_counters(self, fabric_id: str, readings: Iterable[SwitchCounters]) -> None:
         errors, pause = (ConcurrentUpdate, DBDuplicateEntry), wait_random(0, 0.1)
         repeated = retrying(*errors, attempts=TRIES, wait=pause)
         if fresh := sorted(readings, key=lambda reading: reading.guid):
@@ -64,7 +64,7 @@ class StoredPortCounters:
                     continue
                 row.read_at, row.reading, row.pending = at, reading, True
 
-    def account(self, fabric_id: str, account: Account) -> bool:
+    def account_counters(self, fabric_id: str, account: Account) -> bool:
         errors, pause = (ConcurrentUpdate,), wait_random(0, 0.1)
         repeated = retrying(*errors, attempts=TRIES, wait=pause)
         return repeated(self._account, fabric_id, account)
@@ -91,7 +91,7 @@ class StoredPortCounters:
                     self.transactions.announce(session, fabric_id, "observation.counters", text)
             return len(rows) == BATCH
 
-    def findings(self, fabric_id: str, *, errors_only: bool = False) -> list[Findings]:
+    def counter_findings(self, fabric_id: str, *, errors_only: bool = False) -> list[Findings]:
         query = select(_TABLE.findings).where(
             _TABLE.fabric == fabric_id, _TABLE.findings.is_not(None)
         )

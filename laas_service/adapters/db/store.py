@@ -13,7 +13,6 @@ from laas_service.adapters.db import schema
 from laas_service.adapters.db.admissions import StoredAdmissions
 from laas_service.adapters.db.allocations import StoredAllocations
 from laas_service.adapters.db.components import StoredComponents
-from laas_service.adapters.db.compute_hosts import StoredComputeHosts
 from laas_service.adapters.db.concurrency.arrival_order import ProcessOrder, ThreadOrder
 from laas_service.adapters.db.concurrency.decider import Decider
 from laas_service.adapters.db.concurrency.priority_locks import PriorityLocks
@@ -22,7 +21,6 @@ from laas_service.adapters.db.faults import StoredFaults
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.observations import StoredObservations
 from laas_service.adapters.db.placement_changes import StoredPlacementChanges
-from laas_service.adapters.db.port_counters import StoredPortCounters
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.rounds import Rounds
 from laas_service.adapters.db.snapshots import Snapshots
@@ -83,11 +81,11 @@ class SqlStore:
         self.admissions = StoredAdmissions(transactions, self._decider)
         self.allocations = StoredAllocations(transactions)
         self.components = StoredComponents(transactions, ledgers)
-        self.compute_hosts = StoredComputeHosts(transactions, self.components)
-        self.faults = StoredFaults(transactions, ledgers, self.components)
+        self.faults = StoredFaults(
+            transactions=transactions, ledgers=ledgers, components=self.components
+        )
         self.observations = StoredObservations(transactions, ledgers)
         self.placement_changes = StoredPlacementChanges(transactions, ledgers, self._decider)
-        self.port_counters = StoredPortCounters(transactions, ledgers)
         self._rounds = Rounds(transactions, ledgers)
         self._snapshots = Snapshots(transactions, ledgers, self.fabrics.settle)
         self.quotas = SqlQuotas(self._engine, transactions.now)

@@ -273,11 +273,11 @@ class UfmSubnetManager:
         return removed
 
     def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
-        """See ``laas_service.app.ports.subnet_manager.PortMarks``; once for each reading."""
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``; once for each reading."""
         return self._marks_read and any(self._mark_changes(self._marked, wanted))
 
     def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
-        """See ``laas_service.app.ports.subnet_manager.PortMarks``. Raises: Unavailable."""
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``. Raises: Unavailable."""
         self._check_fabric(fabric)
         gone, back, new, again = self._mark_changes(self._memory.marked(fabric), wanted)
         self._marks_read = False

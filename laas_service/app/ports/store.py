@@ -8,12 +8,10 @@ from typing import Protocol, Self
 from laas_service.app.ports.admissions import Admissions
 from laas_service.app.ports.allocations import Allocations
 from laas_service.app.ports.components import Components
-from laas_service.app.ports.compute_hosts import ComputeHosts
 from laas_service.app.ports.fabrics import Fabrics
 from laas_service.app.ports.faults import Faults
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.placement_changes import PlacementChanges
-from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.quotas import Quotas
 from laas_service.app.ports.snapshots import Snapshot
 from laas_service.app.records import Lease, Limits, Recorded
@@ -36,9 +34,6 @@ class Store(Protocol):
     def components(self) -> Components: ...
 
     @property
-    def compute_hosts(self) -> ComputeHosts: ...
-
-    @property
     def fabrics(self) -> Fabrics: ...
 
     @property
@@ -49,9 +44,6 @@ class Store(Protocol):
 
     @property
     def placement_changes(self) -> PlacementChanges: ...
-
-    @property
-    def port_counters(self) -> PortCounters: ...
 
     @property
     def quotas(self) -> Quotas: ...

@@ -49,6 +49,12 @@ class SubnetManagerReader(Protocol):
         ``at`` is by the clock of the service. Empty where the store gets them otherwise.
         """
 
+    def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
+        """Whether the last ``reading`` shows other marks than ``wanted``; see ``mark_ports``.
+
+        Never where the manager isolates no ports for the service.
+        """
+
 
 class SubnetManager(SubnetManagerReader, Protocol):
     """Makes switches route as recorded."""
@@ -62,17 +68,11 @@ class SubnetManager(SubnetManagerReader, Protocol):
         that did not change; the files published before then stay.
         """
 
-
-class PortMarks(Protocol):
-    """Has a manager isolate the ports of links in quarantine."""
-
-    def marks_differ(self, fabric: str, wanted: frozenset[PortRef]) -> bool:
-        """Whether the last ``reading`` shows other marks than ``wanted``."""
-
     def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
-        """Make the ports that this service has marked exactly ``wanted``; safe to repeat.
+        """Isolate exactly ``wanted`` for the service: the ports of links in quarantine.
 
-        Ports that the manager isolates without the service are left alone. ``Unavailable``.
+        Safe to repeat. Ports that the manager isolates without the service are left alone.
+        ``Unavailable``.
         """
 
 

@@ -28,7 +28,7 @@ class MapSections:
     def promises(self, fabric: FabricRecord, ledger: LedgerView, viewer: Viewer) -> Cells:
         tree = ledger.topology.tree
         cells: Cells = {"hosts": {}, "leaf": {}, "spine": {}}
-        counters = self._store.port_counters.findings(fabric.id)
+        counters = self._store.faults.counter_findings(fabric.id)
         for entry in promises(fabric, ledger, self._slots, counters):
             if not viewer.sees(entry.allocation):
                 continue

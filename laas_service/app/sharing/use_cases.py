@@ -90,7 +90,7 @@ class SharingUseCases:
         Raises: NotFound.
         """
         fabric, ledger = with_ledger(self._store, fabric_id)
-        counters = self._store.port_counters.findings(fabric.id)
+        counters = self._store.faults.counter_findings(fabric.id)
         return promises(fabric, ledger, self._slots, counters)
 
     @REPEATED.wraps

@@ -81,15 +81,8 @@ class Converger:
         if self._routes.has_changed and not round.frozen and (problem := self._routes.publish()):
             LOG.warning("fabric %s: %s", self._fabric, problem)
         self._routes.read_back()
-        if round.observation.repaired and self._routes.runs_newest():
-            self._return_switches(round)
+        self._performer.run(faults.return_switches(round))
         return len({record.id for record in round.due} - idle)
-
-    def _return_switches(self, round: Round) -> None:
-        """Make repaired switches usable that have the newest routes."""
-        returned = faults.compared(self._routes.applied(), round.observation.repaired)
-        if returned:
-            self._store.components.return_switches(self._fabric, returned)
 
     def _read(self) -> Round:
         """A new round: everything is asked again. ``NotFound``, ``Unavailable``."""

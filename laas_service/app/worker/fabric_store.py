@@ -92,12 +92,12 @@ class FabricStore:
 
     def excesses(self) -> list[Findings]:
         """What the counters of switches with errors show."""
-        return self._store.port_counters.findings(self._fabric, errors_only=True)
+        return self._store.faults.counter_findings(self._fabric, errors_only=True)
 
     def host_memory(self) -> HostMemory:
         """What is remembered of the compute hosts, read once a round."""
         if self._hosts is None:
-            self._hosts = self._store.compute_hosts.memory(self._fabric)
+            self._hosts = self._store.faults.host_memory(self._fabric)
         return self._hosts
 
     # -- records ------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class FabricStore:
         """The memory of the compute hosts before and after; written only if it changes."""
         before = self.host_memory()
         if judge(before) != before:
-            self._hosts = self._store.compute_hosts.judged(self._fabric, judge)
+            self._hosts = self._store.faults.judge_hosts(self._fabric, judge)
         return before, self.host_memory()
 
     def wait(self, record: AllocationRecord, why: str) -> None:

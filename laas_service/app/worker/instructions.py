@@ -24,8 +24,7 @@ from laas_service.app.ports.faults import Faults
 from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.placement_changes import PlacementChanges
-from laas_service.app.ports.port_counters import PortCounters
-from laas_service.app.ports.subnet_manager import PortMarks, SubnetManagerReader
+from laas_service.app.ports.subnet_manager import SubnetManager, SubnetManagerReader
 from laas_service.app.worker.fabric_store import FabricStore
 from laas_service.app.worker.route_publisher import RoutePublisher
 from laas_service.messages import Initiator
@@ -108,9 +107,7 @@ class Verb(Generic[P, R]):
         return Call(self, arguments, named)
 
 
-Readable = TypeVar(
-    "Readable", ComputeReader, SubnetManagerReader, PortMarks, FabricStore, RoutePublisher
-)
+Readable = TypeVar("Readable", ComputeReader, SubnetManagerReader, FabricStore, RoutePublisher)
 
 
 def question(method: Callable[Concatenate[Readable, P], R]) -> Verb[P, R]:
@@ -128,11 +125,12 @@ excesses = question(FabricStore.excesses)
 host_memory = question(FabricStore.host_memory)
 applied = question(RoutePublisher.applied)
 routes_seen = question(RoutePublisher.seen)
+runs_newest = question(RoutePublisher.runs_newest)
 can_be_confirmed = question(RoutePublisher.can_be_confirmed)
 spent = question(RoutePublisher.spent)
 reading = question(SubnetManagerReader.reading)
 counters = question(SubnetManagerReader.counters)
-marks_differ = question(PortMarks.marks_differ)
+marks_differ = question(SubnetManagerReader.marks_differ)
 handed_over = question(ComputeReader.handed_over)
 aggregates = question(ComputeReader.observed)
 look = question(ComputeReader.look)
@@ -151,7 +149,7 @@ move_servers = Verb(Kind.EFFECT, Compute.move_servers)
 settle_slots = Verb(Kind.EFFECT, Compute.settle_slots)
 limit = Verb(Kind.EFFECT, SendingLimits.limit)
 forget_limits = Verb(Kind.EFFECT, SendingLimits.forget_limits)
-mark_ports = Verb(Kind.EFFECT, PortMarks.mark_ports)
+mark_ports = Verb(Kind.EFFECT, SubnetManager.mark_ports)
 
 publish = Verb(Kind.NOTE, RoutePublisher.publish)  # an effect, if there is something to publish
 take_over = Verb(Kind.NOTE, RoutePublisher.take_over)
@@ -160,10 +158,11 @@ note_limits = Verb(Kind.NOTE, Allocations.note_limits)
 note_drift = Verb(Kind.NOTE, Observations.note_drift)
 note_repaired = Verb(Kind.NOTE, Observations.note_repaired)
 note_compared = Verb(Kind.NOTE, Observations.note_compared)
-record_counters = Verb(Kind.NOTE, PortCounters.record)
-account_counters = Verb(Kind.NOTE, PortCounters.account)
+record_counters = Verb(Kind.NOTE, Faults.record_counters)
+account_counters = Verb(Kind.NOTE, Faults.account_counters)
 
 transition = Verb(Kind.RECORD, Allocations.transition)
+return_switches = Verb(Kind.ROUTES, Components.return_switches)
 note_faults = Verb(Kind.RECORD, Components.note_faults)
 judge_hosts = Verb(Kind.RECORD, FabricStore.judge_hosts)
 record_loss = Verb(Kind.RECORD, RoutePublisher.record_loss)

@@ -19,9 +19,8 @@ from laas_service.app.ports.faults import Faults
 from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.placement_changes import PlacementChanges
-from laas_service.app.ports.port_counters import PortCounters
 from laas_service.app.ports.store import Store
-from laas_service.app.ports.subnet_manager import PortMarks, SubnetManager, SubnetManagerReader
+from laas_service.app.ports.subnet_manager import SubnetManager, SubnetManagerReader
 from laas_service.app.worker.fabric_store import FabricStore
 from laas_service.app.worker.hooks import Hooks
 from laas_service.app.worker.instructions import ActFor, Call, Kind, Log, Steps
@@ -43,16 +42,13 @@ class Ports:
     subnet_manager: SubnetManager
     limits: SendingLimits | None = None
     """What keeps servers of class ``shared`` to what they may send; None: nothing does."""
-    marks: PortMarks | None = None
-    """Isolates the ports of links in quarantine; None: the manager does not."""
 
     @property
     def constant(self) -> Outside:
         """What is always true of them."""
         by = None if self.limits is None else self.limits.name
-        marks = self.marks is not None
         scripted, claims = self.compute.scripted, self.compute.claims_slots
-        return Outside(scripted=scripted, claims_slots=claims, limited_by=by, marks_ports=marks)
+        return Outside(scripted=scripted, claims_slots=claims, limited_by=by)
 
 
 class Performer:
@@ -71,14 +67,13 @@ class Performer:
             ComputeReader: ports.compute,
             Compute: ports.compute,
             SubnetManagerReader: ports.subnet_manager,
-            PortMarks: ports.marks,
+            SubnetManager: ports.subnet_manager,
             SendingLimits: ports.limits,
             Allocations: store.allocations,
             Components: store.components,
             Faults: store.faults,
             Observations: store.observations,
             PlacementChanges: store.placement_changes,
-            PortCounters: store.port_counters,
             FabricStore: fabric_store,
             RoutePublisher: routes,
         }

@@ -97,8 +97,6 @@ class Outside:
     """As ``ComputeReader.claims_slots``."""
     limited_by: str | None = None
     """What limits what servers send; None: nothing does."""
-    marks_ports: bool = False
-    """The subnet manager isolates ports for the service."""
 
 
 @dataclass(frozen=True, slots=True)

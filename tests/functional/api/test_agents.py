@@ -465,7 +465,7 @@ def test_counters_of_the_active_agent_are_recorded(client, deployment, report):
         seen.append(reading)
         return CounterMemory(reading), Findings(reading.guid, reading.at, leaf=True)
 
-    assert not deployment.store.port_counters.account("main", account)
+    assert not deployment.store.faults.account_counters("main", account)
     [reading] = seen
     assert time.time() - 60 < reading.at < time.time() - 1
     assert {port: dict(c.values) for port, c in reading.ports.items()} == {

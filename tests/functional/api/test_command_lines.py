@@ -157,7 +157,7 @@ def site(empty_database, tmp_path_factory):
                 deployment.add_fabric("spare")
             if name == "host confirm-empty":
                 memory = HostMemory(quarantine={"node31": Quarantine("a server vanished", 0.0)})
-                deployment.store.compute_hosts.judged("main", lambda before: memory)
+                deployment.store.faults.judge_hosts("main", lambda before: memory)
             recordings[name] = Recording(client)
         made = recordings[name]
         made.asked, made.interrupt_at, made.fabrics = [], 0, 1

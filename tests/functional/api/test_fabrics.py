@@ -444,7 +444,7 @@ def test_a_host_that_nova_withholds_is_no_advice(deployment, client):
     """Both are drained; an operator can undo only his own drain."""
     why = "server 1 vanished while nova-compute was not up"
     memory = HostMemory(quarantine={"node31": Quarantine(why, 0.0)})
-    deployment.store.compute_hosts.judged("main", lambda before: memory)
+    deployment.store.faults.judge_hosts("main", lambda before: memory)
     for node in ("node07", "node31"):
         client.patch(f"{F}/hosts/{node}", json={"state": "drained"})
     room = {"releases": [], "undrain": [7], "hosts": 0}
@@ -459,7 +459,7 @@ def test_the_quarantine_of_a_host_ends_with_a_word(deployment, client):
     """The host is drained by ``nova`` meanwhile; ``up`` does not end the quarantine."""
     why = "server 1 vanished while nova-compute was not up"
     memory = HostMemory(quarantine={"node31": Quarantine(why, 0.0)})
-    deployment.store.compute_hosts.judged("main", lambda before: memory)
+    deployment.store.faults.judge_hosts("main", lambda before: memory)
     url = f"{F}/hosts/node31"
     answer = client.patch(url, json={"state": "up"}).json
     assert (answer["state"], answer["source"]) == ("drained", "nova")
@@ -483,7 +483,7 @@ WITHHELD = HostMemory(
 
 
 def test_withheld_hosts_are_counted_by_cause(deployment, client):
-    deployment.store.compute_hosts.judged("main", lambda before: WITHHELD)
+    deployment.store.faults.judge_hosts("main", lambda before: WITHHELD)
     told = client.get("/metrics").text
     counts = {"disabled": 1, "down": 0, "unknown": 0, "quarantined": 1, "occupied": 1}
     for cause, count in counts.items():
@@ -493,7 +493,7 @@ def test_withheld_hosts_are_counted_by_cause(deployment, client):
 def test_a_refusal_names_withheld_hosts_to_administrators(deployment, client):
     before = client.post("/v1/allocations", json={"name": "all", "hosts": 33}).json["detail"]
     assert "withheld" not in before
-    deployment.store.compute_hosts.judged("main", lambda before: WITHHELD)
+    deployment.store.faults.judge_hosts("main", lambda before: WITHHELD)
     asked = {"name": "all", "hosts": 32}
     told = (
         "; withheld hosts: node29 (disabled in Nova: memory), node30 (server 1 runs there), "

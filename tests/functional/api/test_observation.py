@@ -161,7 +161,9 @@ def test_counters_are_shown_with_links_and_allocations(client, deployment):
     fabric = deployment.store.fabrics.get("main")
     cable = fabric.inventory.cable_of_link[parse_link(LINK)]
     guid, at = cable.lower.guid, 1_800_000_000.0
-    deployment.store.port_counters.record("main", [SwitchCounters(guid, at, {1: PortReading({})})])
+    deployment.store.faults.record_counters(
+        "main", [SwitchCounters(guid, at, {1: PortReading({})})]
+    )
     error = PortErrors(cable.lower, "PortRcvErrors", at, "grew", "gone")
     foreign = Foreign("gone", "up", 5000, 10, 100, 60.0)
     found = Findings(guid, at, True, (error,), (foreign,), {"gone": Data(1, 2, 3, 4)})
@@ -169,7 +171,7 @@ def test_counters_are_shown_with_links_and_allocations(client, deployment):
     def account(memory, reading, owners):
         return CounterMemory(reading), found
 
-    deployment.store.port_counters.account("main", account)
+    deployment.store.faults.account_counters("main", account)
     shown = client.get(f"{F}/observation").json["counters"]
     name = fabric.inventory.switch_of_guid[guid].name
     assert shown["oldest"] == shown["newest"] == "2027-01-15T08:00:00Z"
@@ -193,8 +195,8 @@ def test_data_of_live_allocations_is_counted(client, deployment):
     guid = deployment.store.fabrics.get("main").inventory.leaf_guids[0]
     reading = SwitchCounters(guid, 1_800_000_000.0, {1: PortReading({})})
     found = Findings(guid, reading.at, True, data={id: Data(1, 2, 3, 4)})
-    deployment.store.port_counters.record("main", [reading])
-    deployment.store.port_counters.account("main", lambda *_: (CounterMemory(reading), found))
+    deployment.store.faults.record_counters("main", [reading])
+    deployment.store.faults.account_counters("main", lambda *_: (CounterMemory(reading), found))
     lines = client.get("/metrics").text.splitlines()
     shown = [line for line in lines if line.startswith("laas_allocation_data_bytes_total{")]
     values = {line.split('place="')[1].split('"')[0]: line.split()[-1] for line in shown}

@@ -115,13 +115,13 @@ def read(deployment, at, words):
     for (guid, port), (sent, received) in words.items():
         ports[guid][port] = PortReading({"PortXmitData": sent, "PortRcvData": received})
     readings = [SwitchCounters(guid, at, found) for guid, found in ports.items()]
-    deployment.store.port_counters.record("main", readings)
+    deployment.store.faults.record_counters("main", readings)
 
     def account(memory, reading, owners):
         after = accounted(memory, reading, cabling, owners, rules)
         return after, findings(after, cabling, rules)
 
-    while deployment.store.port_counters.account("main", account):
+    while deployment.store.faults.account_counters("main", account):
         pass
 
 
@@ -173,13 +173,13 @@ def test_where_only_the_upper_switch_was_read_its_counters_tell(client, deployme
         ports = {upper.port: PortReading({"PortXmitData": 0, "PortRcvData": words})}
         fabric = deployment.store.fabrics.get("main")
         cabling, rules = Cabling(fabric.inventory), CounterRules()
-        deployment.store.port_counters.record("main", [SwitchCounters(upper.guid, at, ports)])
+        deployment.store.faults.record_counters("main", [SwitchCounters(upper.guid, at, ports)])
 
         def account(memory, reading, owners, cabling=cabling, rules=rules):
             after = accounted(memory, reading, cabling, owners, rules)
             return after, findings(after, cabling, rules)
 
-        deployment.store.port_counters.account("main", account)
+        deployment.store.faults.account_counters("main", account)
     shown = client.get(f"{F}/promises").json["promises"]
     measured = {p["direction"]: p["measured"]["bandwidth"] for p in shown if p["link"] == name}
     assert measured == {"up": 4.0, "down": 0.0}

@@ -215,7 +215,7 @@ def test_new_hosts_that_cannot_be_used_turn_the_change_back(client, deployment, 
         def problem(self, host):
             return ""
 
-    deployment.store.compute_hosts.memory = lambda fabric: Memory()
+    deployment.store.faults.host_memory = lambda fabric: Memory()
     work()
     after = client.get(path).json
     assert (names(after), after["changing"]) == (names(before), None)

@@ -70,7 +70,7 @@ CASES = {
 
 def withhold(deployment, hosts):
     memory = HostMemory({name: Trouble(DOWN, 0.0, withheld=True) for name in hosts})
-    deployment.store.compute_hosts.judged("main", lambda before: memory)
+    deployment.store.faults.judge_hosts("main", lambda before: memory)
 
 
 def asked(client, case):

@@ -117,7 +117,7 @@ def lived_in(store):
     store.components.describe_hosts("f", {3: HostChange(frozenset({"gpu"}), 7)})
     store.components.set_virtual_ports("f", {ADAPTER: [0x2C90300000031]})
     store.observations.note_drift("f", Drift.POOL, "host away")
-    store.compute_hosts.judged(
+    store.faults.judge_hosts(
         "f", lambda memory: HostMemory(quarantine={"n": Quarantine("why", 1.0)})
     )
     store.observations.note_applied("f", Applied(None, "nobody"))

@@ -61,9 +61,17 @@ def _observe(round: Round, rules: Rules, told: Mapping[Link, str]) -> Steps[Faul
         round.fabric.id, reading, judgement, lifetime, round.observation
     )
     yield from _lines(round.fabric.id, made)
-    if round.outside.marks_ports:
-        yield from _mark(round, made.memory)
+    yield from _mark(round, made.memory)
     return FaultsMemory(excesses, hold_down_ends_in(made.memory, rules, seconds))
+
+
+def return_switches(round: Round) -> Steps[None]:
+    """Make repaired switches usable that have the newest routes."""
+    repaired = round.observation.repaired
+    if not repaired or not (yield from do.runs_newest()):
+        return
+    if returned := compared((yield from do.applied()), repaired):
+        yield from do.return_switches(round.fabric.id, returned)
 
 
 def compared(applied: Applied, switches: frozenset[int]) -> frozenset[int]:

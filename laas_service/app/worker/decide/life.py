@@ -110,7 +110,7 @@ class _Life:
             Action.PROCEED: self._proceed,
             Action.OPEN: self._open,
             Action.GIVE_BACK: self._give_back,
-            Action.MOVE: self._move,
+            Action.MOVE: do.begin_move,
             Action.STOP: self._stop,
             Action.SETTLE: self._settle_slots,
         }
@@ -312,10 +312,6 @@ class _Life:
         if answer is record:
             raise ConcurrentUpdate(f"the links of allocation {record.id!r} are up again")
         return answer
-
-    def _move(self, record: AllocationRecord) -> Next:
-        """Begin the move that was announced, or call it off."""
-        return (yield from do.begin_move(record))
 
     def _stop(self, record: AllocationRecord) -> Next:
         """Close the hosts that are to be left, and stop their servers."""

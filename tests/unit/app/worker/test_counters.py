@@ -60,11 +60,11 @@ class Site(ObservedSite):
         self.round(0.0)
 
     def errors(self):
-        found = self.store.port_counters.findings("f", errors_only=True)
+        found = self.store.faults.counter_findings("f", errors_only=True)
         return [error.text for findings in found for error in findings.errors]
 
     def traffic(self):
-        found = self.store.port_counters.findings("f")
+        found = self.store.faults.counter_findings("f")
         return {t.id: t.bytes for t in tenant_traffic(found, [self.record])}
 
     def state_of(self, link):
@@ -153,7 +153,7 @@ def test_proposing_tells_and_marks_nothing(store):
 def test_off_accounts_nothing(store):
     site = Off(store)
     errors_at(site, min(site.tenant(), key=str))
-    assert site.store.port_counters.findings("f") == []
+    assert site.store.faults.counter_findings("f") == []
 
 
 # -- data, crashes, duplicates --------------------------------------------------------
@@ -178,7 +178,7 @@ def test_data_of_a_tenant_adds_up_once(site):
     assert site.traffic()["t"]["injected"] == 4 * 300
     assert site.traffic()["t"]["delivered"] == 4 * 30
     again: list[object] = []
-    site.store.port_counters.account("f", lambda *reading: again.append(reading))
+    site.store.faults.account_counters("f", lambda *reading: again.append(reading))
     assert again == []  # every reading is accounted
 
 
@@ -246,7 +246,7 @@ def test_foreign_data_is_found_and_told(store):
         site.grow(cable.lower, PortXmitData=1000)
         site.grow(cable.upper, PortRcvData=1000)
         site.read()
-    found = [f for findings in site.store.port_counters.findings("f") for f in findings.foreign]
+    found = [f for findings in site.store.faults.counter_findings("f") for f in findings.foreign]
     assert [(f.owner, f.direction) for f in found] == [("t", "up")]
     assert found[0].sent - found[0].received >= 4000
     with store._engine.connect() as connection:
@@ -261,4 +261,4 @@ def test_unknown_switches_are_left_out(site):
     site.tenant()
     site.switches.fresh_counters = [SwitchCounters(0xDEAD, site.now, {1: PortReading({})})]
     site.round()
-    assert site.store.port_counters.findings("f") == []
+    assert site.store.faults.counter_findings("f") == []

@@ -11,7 +11,6 @@ import typing
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -172,8 +171,7 @@ def test_no_question_acts(store, name):
     """Each question that a decision can ask, put to ports of which nothing may act."""
     store.fabrics.add("f", SMALL, HOSTS)
     compute, switches = Watched(FakeCompute(), COMMANDS), Watched(FakeSubnetManager(), COMMANDS)
-    marks = SimpleNamespace(marks_differ=lambda fabric, wanted: False)
-    options = {"now": lambda: NOW, "chance": None, "marks": Watched(marks, COMMANDS)}
+    options = {"now": lambda: NOW, "chance": None}
     one = converger(store, compute, switches, "f", **options)
     one._read()
     values = {

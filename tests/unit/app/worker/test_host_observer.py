@@ -241,7 +241,7 @@ def test_a_host_whose_server_vanished_while_it_was_down_gets_no_new_owner(world)
     for _ in range(4):
         look(world)
     assert 0 in world.store.fabrics.ledger("f")[0].drained_hosts
-    world.store.compute_hosts.release_quarantine("f", "node-0")
+    world.store.faults.release_quarantine("f", "node-0")
     assert 0 not in world.store.fabrics.ledger("f")[0].drained_hosts
 
 
@@ -255,7 +255,7 @@ def test_a_host_that_is_released_while_it_is_down_gets_no_new_owner(world):
     for _ in range(4):
         look(world)
     assert 0 in world.store.fabrics.ledger("f")[0].drained_hosts
-    world.store.compute_hosts.release_quarantine("f", "node-0")
+    world.store.faults.release_quarantine("f", "node-0")
     look(world)
     assert 0 not in world.store.fabrics.ledger("f")[0].drained_hosts
 
