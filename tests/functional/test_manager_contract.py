@@ -8,6 +8,7 @@ directory sees. UFM is the stand-in.
 
 from __future__ import annotations
 
+import inspect
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from laas_service.adapters.agent_switches import AgentSubnetManager
 from laas_service.adapters.fabric_import import ibnetdiscover
 from laas_service.app.ports.agents import Agent
-from laas_service.app.ports.subnet_manager import SubnetManager
+from laas_service.app.ports.subnet_manager import SubnetManager, SubnetManagerReader
 from laas_service.domain.errors import Conflict, Unavailable
 from laas_service.messages import AgentReport, Condition, ConfirmedBy
 from opensm_writer.desired import partitions
@@ -112,7 +113,7 @@ class UfmSite:
 
     def __init__(self, directory, record, standin):
         self.record, self.standin = record, standin
-        self.port = manager(standin, directory, record)
+        self.port = manager(standin, directory, record, mark_unhealthy=True)
 
     def catch_up(self):
         self.standin.ufm.finish_jobs()
@@ -167,6 +168,30 @@ def test_it_is_the_port(site):
     else:
         assert reading is None, "nothing reads the ports here"
     assert port.counters("tiny") == ()
+
+
+def test_no_question_changes_anything(site, tmp_path):
+    """Each method of ``SubnetManagerReader`` leaves files and UFM as they are."""
+    published(site)
+    ports = frozenset(end for cable in TINY.inventory.cables for end in (cable.lower, cable.upper))
+    arguments = {"fabric": "tiny", "wanted": ports}
+    if site.by is ConfirmedBy.UFM:
+        site.standin.ufm.calls.clear()
+    before = contents(tmp_path)
+    questions = [name for name in vars(SubnetManagerReader) if not name.startswith("_")]
+    for name in questions:
+        method = getattr(site.port, name)
+        method(*(arguments[given] for given in inspect.signature(method).parameters))
+    assert len(questions) > 5
+    assert contents(tmp_path) == before
+    if site.by is ConfirmedBy.UFM:
+        assert site.standin.ufm.calls
+        assert {method for method, _ in site.standin.ufm.calls} == {"GET"}
+
+
+def contents(directory):
+    """What the files of a directory have."""
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def test_nothing_is_confirmed_before_anything_is_published(site):

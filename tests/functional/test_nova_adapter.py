@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sqlite3
 import tempfile
@@ -20,7 +21,13 @@ from oslo_config import cfg
 from laas_service.adapters import openstack_calls
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.nova import hosts, pool
-from laas_service.app.ports.compute import Handover, ObservedAggregates, Occupant, ServerMoves
+from laas_service.app.ports.compute import (
+    ComputeReader,
+    Handover,
+    ObservedAggregates,
+    Occupant,
+    ServerMoves,
+)
 from laas_service.conf import register_opts
 from laas_service.domain.errors import (
     Conflict,
@@ -33,7 +40,7 @@ from laas_service.domain.errors import (
     Unavailable,
 )
 from laas_service.wiring.parts import Parts
-from tests.nova_standin import EVERYBODY, TOKEN, Cloud, Fault, Server
+from tests.nova_standin import EVERYBODY, TOKEN, Cloud, Fault, Handler, Server
 
 RED, BLUE, GREEN = "red-project", "blue-project", "green-project"
 NOBODY = {"filter_tenant_id": "laas-nobody"}
@@ -122,6 +129,39 @@ def writes(cloud):
 
 def owned(project, *hosts, id="a1"):
     return ({"filter_tenant_id": project, "laas:allocation": id}, set(hosts))
+
+
+def test_no_question_changes_anything(cloud, compute, monkeypatch):
+    """Each method of ``ComputeReader`` works with services that only answer GET."""
+    compute.pool(ALL)
+    compute.hand_over(A1)
+    refused = []
+
+    def refuse(handler):
+        refused.append(f"{handler.command} {handler.path}")
+        handler._answer(405, {})
+
+    for command in ("POST", "PUT", "PATCH", "DELETE"):
+        monkeypatch.setattr(Handler, f"do_{command}", refuse, raising=False)
+    cloud.calls.clear()
+    arguments = {
+        "hosts": ALL,
+        "handover": A1,
+        "moves": ServerMoves("a1", RED, {"n1": "n3"}),
+        "project_id": RED,
+    }
+    questions = [name for name in vars(ComputeReader) if not name.startswith("_")]
+    for name in questions:
+        method = getattr(compute, name)
+        answer = method(*(arguments[given] for given in inspect.signature(method).parameters))
+        if name == "comparison":
+            with answer:
+                compute.handed_over()
+    assert len(questions) > 8
+    assert cloud.calls
+    assert refused == []
+    assert cloud.calls
+    assert writes(cloud) == []
 
 
 # -- the life of allocations --------------------------------------------------------
