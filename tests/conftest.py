@@ -12,9 +12,8 @@ import shutil
 import pytest
 from hypothesis import settings
 
-from laas_service.adapters.db import schema
-from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
+from tests import databases
 from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
 
 # No deadline: the duration of an example depends on the machine more than on the code. In CI
@@ -56,9 +55,7 @@ def logging_as_before():
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory):
     path = tmp_path_factory.mktemp("database") / "empty.sqlite"
-    engine = connect(f"sqlite:///{path}")
-    schema.upgrade(engine)
-    engine.dispose()
+    path.write_bytes(databases.empty())
     return path
 
 
@@ -77,7 +74,7 @@ def blank(tmp_path):
 
 
 @pytest.fixture
-def store(database):
-    engine = connect(database)
-    yield SqlStore(engine)
-    engine.dispose()
+def store():
+    """The store of a database in memory."""
+    with databases.fresh() as engine:
+        yield SqlStore(engine)

@@ -2,10 +2,7 @@
 
 """Random histories: three processes' stores on one database always equal the ledger in memory."""
 
-import shutil
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -13,8 +10,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from laas_service.adapters.db import schema
-from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.records import HostState, LinkState, MoveDecision
@@ -26,6 +21,7 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft
+from tests import databases
 from tests.drafts import on_ledger
 
 TREE = Xgft((3, 2, 2), (1, 4, 2), cables=(2, 1))
@@ -47,18 +43,15 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp())
-        engine = connect(f"sqlite:///{self.directory}/laas.sqlite")
-        schema.upgrade(engine)
-        self.engine = engine
+        self.database = databases.fresh()
+        engine = self.engine = self.database.__enter__()
         self.stores = [SqlStore(engine), SqlStore(engine), SqlStore(engine, keep_deltas=2)]
         self.stores[0].fabrics.add("f", self.topology, Inventory((), (), (), (), (), (), ()))
         self.model = Ledger(self.topology)
         self.count = 0
 
     def teardown(self) -> None:
-        self.engine.dispose()
-        shutil.rmtree(self.directory)
+        self.database.__exit__(None, None, None)
 
     def draw(self, id: str, fabric: Ledger, hosts: int, uplinks: int, spines: int) -> Allocation:
         """An allocation of all that is free under the masks, in every group and column."""

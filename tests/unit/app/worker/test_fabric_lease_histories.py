@@ -6,20 +6,15 @@ A worker that pauses stops at a step while time passes and another worker runs. 
 paused worker goes on with that step.
 """
 
-import shutil
-import tempfile
-from pathlib import Path
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from laas_service.adapters.db import schema
-from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.worker.fabric_leases import FabricLeases
 from laas_service.domain.errors import Unavailable
+from tests import databases
 from tests.unit.app.worker.test_fabric_leases import LEASE, Site
 
 WORKERS = 3
@@ -40,10 +35,8 @@ class Killed(BaseException):
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp())
-        self.engine = connect(f"sqlite:///{self.directory}/laas.sqlite")
-        schema.upgrade(self.engine)
-        self.site = Site(SqlStore(self.engine), "fg")
+        self.database = databases.fresh()
+        self.site = Site(SqlStore(self.database.__enter__()), "fg")
         self.count = 0
         self.born = 0
         self.committed: list[tuple[str, int]] = []
@@ -56,8 +49,7 @@ class Histories(RuleBasedStateMachine):
         try:
             self.all_is_well_in_the_end()
         finally:
-            self.engine.dispose()
-            shutil.rmtree(self.directory)
+            self.database.__exit__(None, None, None)
 
     # -- events at a step --------------------------------------------------------
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-import shutil
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from random import Random
@@ -8,7 +7,6 @@ from random import Random
 import pytest
 from sqlalchemy import literal
 
-from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.types import Moment
@@ -21,6 +19,7 @@ from laas_service.domain.allocation import Allocation, GroupShare
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology, Xgft
+from tests import databases
 from tests.convergers import converger
 from tests.fakes import FakeCompute, FakeSubnetManager
 from tests.unit.adapters.test_leases import contents
@@ -450,17 +449,13 @@ def round_with_a_pause(site: Site, pause_at: int) -> bool:
     return bool(seen)
 
 
-def test_wherever_a_worker_pauses_it_writes_nothing_after_its_successor(empty_database, tmp_path):
+def test_wherever_a_worker_pauses_it_writes_nothing_after_its_successor():
     for pause_at in range(1, 100):
-        path = tmp_path / f"{pause_at}.sqlite"
-        shutil.copy(empty_database, path)
-        engine = connect(f"sqlite:///{path}")
-        site = Site(SqlStore(engine))
-        asked(site)
-        paused = round_with_a_pause(site, pause_at)
-        engine.dispose()
-        if not paused:
-            break
+        with databases.fresh() as engine:
+            site = Site(SqlStore(engine))
+            asked(site)
+            if not round_with_a_pause(site, pause_at):
+                break
     assert pause_at > 15
 
 

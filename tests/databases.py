@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Databases of tests in memory: SQLite files with empty tables that no commit writes to a disk.
+
+A file and not ``:memory:``: threads and workers open it by its name. What a commit costs on a disk,
+and what survives a crash, is tested by ``tests/functional/test_durability.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import Engine
+
+from laas_service.adapters.db import schema
+from laas_service.adapters.db.engine import connect
+
+_SHARED = Path("/dev/shm")
+MEMORY = _SHARED if _SHARED.is_dir() else None
+"""Where Linux keeps files in memory; None: the usual directory of temporary files."""
+
+
+@cache
+def empty() -> bytes:
+    """A database with empty tables at the newest revision, made once in each process."""
+    with TemporaryDirectory(dir=MEMORY) as directory:
+        path = Path(directory) / "empty.sqlite"
+        engine = connect(f"sqlite:///{path}")
+        schema.upgrade(engine)
+        engine.dispose()
+        return path.read_bytes()
+
+
+@contextmanager
+def fresh() -> Iterator[Engine]:
+    """Connections to a new database with empty tables, which ends with the block."""
+    with TemporaryDirectory(dir=MEMORY) as directory:
+        path = Path(directory) / "laas.sqlite"
+        path.write_bytes(empty())
+        engine = connect(f"sqlite:///{path}")
+        try:
+            yield engine
+        finally:
+            engine.dispose()
