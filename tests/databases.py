@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import Engine
 
 from laas_service.adapters.db import schema
-from laas_service.adapters.db.engine import connect
+from laas_service.adapters.db.engine import connect, failed_writes
 
 _SHARED = Path("/dev/shm")
 MEMORY = _SHARED if _SHARED.is_dir() else None
@@ -37,12 +37,35 @@ def empty() -> bytes:
 
 @contextmanager
 def fresh() -> Iterator[Engine]:
-    """Connections to a new database with empty tables, which ends with the block."""
-    with TemporaryDirectory(dir=MEMORY) as directory:
-        path = Path(directory) / "laas.sqlite"
-        path.write_bytes(empty())
-        engine = connect(f"sqlite:///{path}")
-        try:
-            yield engine
-        finally:
-            engine.dispose()
+    """Connections to a new database with empty tables, which ends with the block.
+
+    One engine serves one block after the other: it keeps its compiled statements. To compile them
+    takes longer than to carry them out.
+    """
+    made = _IDLE.pop() if _IDLE else _Database()
+    made.path.write_bytes(empty())
+    try:
+        yield made.engine
+    finally:
+        made.empty()
+        _IDLE.append(made)
+
+
+class _Database:
+    """A place for databases, one at a time, and the engine that connects to it."""
+
+    def __init__(self) -> None:
+        self._directory = TemporaryDirectory(dir=MEMORY)
+        self.path = Path(self._directory.name) / "laas.sqlite"
+        self.engine = connect(f"sqlite:///{self.path}")
+
+    def empty(self) -> None:
+        """End the connections, and delete the database with its journals."""
+        self.engine.dispose()
+        for file in self.path.parent.iterdir():
+            file.unlink()
+        failures = failed_writes(self.engine)
+        failures.count, failures.newest = 0, ""
+
+
+_IDLE: list[_Database] = []
