@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Configuration options: a module per option group, with ``GROUP`` and ``OPTIONS``; ``logins``."""
+"""Configuration options: a module with a class per option group."""
 
 from typing import Any
 
@@ -23,12 +23,21 @@ from laas_service.conf import (
     ufm,
     worker,
 )
+from laas_service.conf.group import Group
+
+
+def _options(*groups: type[Group]) -> dict[str | None, list[Any]]:
+    return {group.NAME: group.options() for group in groups}
+
 
 _GROUPS: dict[str | None, list[Any]] = {
-    **{module.GROUP: module.OPTIONS for module in (state, database, api, limits, compute)},
+    **_options(state.StateGroup),
+    database.GROUP: database.OPTIONS,
+    **_options(api.ApiOptions, limits.LimitOptions, compute.ComputeOptions),
     **logins.GROUPS,
-    **{module.GROUP: module.OPTIONS for module in (opensm, opensm_site, ufm, faults, queue)},
-    **{module.GROUP: module.OPTIONS for module in (worker, retention, sharing)},
+    **_options(opensm.OpenSmOptions, opensm_site.OpenSmSiteGroup, ufm.UfmOptions),
+    **_options(faults.FaultOptions, queue.QueueOptions, worker.WorkerOptions),
+    **_options(retention.RetentionGroup, sharing.SharingGroup),
 }
 
 

@@ -2,104 +2,54 @@
 
 """[limits]: default quotas of projects, and the rate of their requests."""
 
-from dataclasses import dataclass
-from typing import Any, Self
-
-from oslo_config import cfg, types
+from oslo_config import cfg
 
 from laas_service.app.records import Limits
+from laas_service.conf.group import Group, setting
 
 GROUP = "limits"
 
-_COUNT = types.Integer(min=-1)
 
-OPTIONS: list[Any] = [
-    cfg.Opt(
-        "hosts",
-        mutable=True,
-        type=_COUNT,
-        default=-1,
-        help="""
-Number of hosts that a project may request at one time; -1 is unlimited. Hosts of queued
-requests and of containers count. Hosts of allocations inside a container do not count again.
-laas-manage quota sets the limits of single projects.
-""",
-    ),
-    cfg.Opt(
-        "allocations",
-        mutable=True,
-        type=_COUNT,
-        default=-1,
-        help="""
-Number of allocations that a project may have at one time; -1 is unlimited. Queued
-allocations, containers and allocations inside containers count.
-""",
-    ),
-    cfg.Opt(
-        "moves",
-        mutable=True,
-        type=_COUNT,
-        default=-1,
-        help="""
-How often allocations of a project that consent to moves may get other hosts for others within 24
-hours; -1 is unlimited. An announced move counts until it is called off, and from its beginning
-for 24 hours. Exchanges of links alone do not count. laas-manage quota sets the limits of single
-projects; 0 exempts a project. Moves that an administrator forces count, but are not limited.
-""",
-    ),
-    cfg.Opt(
-        "slots",
-        mutable=True,
-        type=_COUNT,
-        default=-1,
-        help="""
-Slots of shared hosts (class of service "shared") that a project may have at one time; -1 is
-unlimited. Queued requests count. laas-manage quota sets the limits of single projects.
-""",
-    ),
-    cfg.ListOpt(
-        "unmoved_projects",
-        mutable=True,
-        default=[],
-        help="""
-Ids of projects whose allocations are never moved for others, whatever they consent to, unless an
-administrator forces it.
-""",
-    ),
-    cfg.FloatOpt(
-        "rate",
-        mutable=True,
-        default=0.0,
-        min=0.0,
-        help="""
-Average number of requests a second that a project may send to one API process; 0 is
-unlimited. Further requests are answered 429 with Retry-After. Requests without a token do not
-count; limit them in the proxy in front of the service.
-""",
-    ),
-    cfg.IntOpt(
-        "burst",
-        mutable=True,
-        default=20,
-        min=1,
-        help="""
-Number of requests that a project may send at once after a pause.
-""",
-    ),
-]
+def _limit(number: int) -> int | None:
+    return number if number >= 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class LimitOptions:
-    """What [limits] gives every project that has no quota of its own."""
+class LimitOptions(Group, name=GROUP):
+    """The options of [limits]."""
 
-    limits: Limits
-    unmoved: frozenset[str]
-    """Ids of projects whose allocations are never moved for others."""
+    hosts: int | None = setting(cfg.IntOpt, -1, read=_limit, min=-1, mutable=True)
+    """Number of hosts that a project may request at one time; -1 is unlimited. Hosts of queued
+    requests and of containers count. Hosts of allocations inside a container do not count again.
+    laas-manage quota sets the limits of single projects."""
 
-    @classmethod
-    def of(cls, conf: cfg.ConfigOpts) -> Self:
-        options = conf.limits
-        names = ("hosts", "allocations", "moves", "slots")
-        given = {name: options[name] if options[name] >= 0 else None for name in names}
-        return cls(Limits(**given), frozenset(options.unmoved_projects))
+    allocations: int | None = setting(cfg.IntOpt, -1, read=_limit, min=-1, mutable=True)
+    """Number of allocations that a project may have at one time; -1 is unlimited. Queued
+    allocations, containers and allocations inside containers count."""
+
+    moves: int | None = setting(cfg.IntOpt, -1, read=_limit, min=-1, mutable=True)
+    """How often allocations of a project that consent to moves may get other hosts for others
+    within 24 hours; -1 is unlimited. An announced move counts until it is called off, and from its
+    beginning for 24 hours. Exchanges of links alone do not count. laas-manage quota sets the limits
+    of single projects; 0 exempts a project. Moves that an administrator forces count, but are not
+    limited."""
+
+    slots: int | None = setting(cfg.IntOpt, -1, read=_limit, min=-1, mutable=True)
+    """Slots of shared hosts (class of service "shared") that a project may have at one time; -1 is
+    unlimited. Queued requests count. laas-manage quota sets the limits of single projects."""
+
+    unmoved_projects: frozenset[str] = setting(cfg.ListOpt, [], read=frozenset, mutable=True)
+    """Ids of projects whose allocations are never moved for others, whatever they consent to,
+    unless an administrator forces it."""
+
+    rate: float = setting(cfg.FloatOpt, 0.0, mutable=True, min=0.0)
+    """Average number of requests a second that a project may send to one API process; 0 is
+    unlimited. Further requests are answered 429 with Retry-After. Requests without a token do not
+    count; limit them in the proxy in front of the service."""
+
+    burst: int = setting(cfg.IntOpt, 20, mutable=True, min=1)
+    """Number of requests that a project may send at once after a pause."""
+
+    @property
+    def limits(self) -> Limits:
+        """Of every project that has no quota of its own."""
+        return Limits(self.hosts, self.allocations, self.moves, self.slots)

@@ -4,9 +4,10 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 from oslo_config import cfg
+
+from laas_service.conf.group import Group, setting
 
 GROUP: str | None = None
 
@@ -16,17 +17,12 @@ def _default_directory() -> str:
     return str(Path(home) / "laas")
 
 
-OPTIONS: list[Any] = [
-    cfg.StrOpt(
-        "state_dir",
-        default=_default_directory(),
-        sample_default="/var/lib/laas",
-        help="""
-Directory of the data that must survive a restart: the SQLite database, and the files of
-the compute directory and of the subnet manager.
+class StateGroup(Group, name=None):
+    """The options of [DEFAULT]."""
 
-Change it if the service runs as a system user. It must be on a local disk that honours
-fsync. With a remote database it holds little.
-""",
-    ),
-]
+    state_dir: str = setting(cfg.StrOpt, _default_directory(), sample_default="/var/lib/laas")
+    """Directory of the data that must survive a restart: the SQLite database, and the files of
+    the compute directory and of the subnet manager.
+
+    Change it if the service runs as a system user. It must be on a local disk that honours
+    fsync. With a remote database it holds little."""

@@ -83,12 +83,13 @@ class Parts:
         options, queue = WorkerOptions.of(self._conf), QueueOptions.of(self._conf)
         projects = LimitOptions.of(self._conf)
         for use_cases in self._use_cases:
-            use_cases.reload(queue.discipline, projects.limits, projects.unmoved)
+            use_cases.reload(queue.order, projects.limits, projects.unmoved_projects)
         made = vars(self)
         if "admission_queue" in made:
-            self.admission_queue.reload(queue.discipline)
+            self.admission_queue.reload(queue.order)
         if "queue_moves" in made:
-            self.queue_moves.reload(queue.room, projects.limits, projects.unmoved)
+            moved = projects.limits, projects.unmoved_projects
+            self.queue_moves.reload(queue.room, *moved)
         if "fabric_leases" in made:
             self.fabric_leases.reload(_intervals(options))
         if "housekeeper" in made:
@@ -310,7 +311,7 @@ class Parts:
     @cached_property
     def admission_queue(self) -> AdmissionQueue:
         policies = every_policy(SharedSlots())
-        discipline = QueueOptions.of(self._conf).discipline
+        discipline = QueueOptions.of(self._conf).order
         return AdmissionQueue(self.store, policies, discipline, clock=self.database.clock)
 
     @cached_property
@@ -318,7 +319,7 @@ class Parts:
         """Makes room for the heads of queues. Raises: InvalidInput."""
         options = LimitOptions.of(self._conf)
         quotas = ProjectLimits(
-            self.store, self.compute, limits=options.limits, unmoved=options.unmoved
+            self.store, self.compute, limits=options.limits, unmoved=options.unmoved_projects
         )
         return QueueMoves(
             self.store,
@@ -351,13 +352,13 @@ class Parts:
                 contention_free=options.contention_free,
                 one_per_project=compute.one_per_project,
                 waiters=options.waiters,
-                queue=QueueOptions.of(self._conf).discipline,
+                queue=QueueOptions.of(self._conf).order,
                 limits=projects.limits,
-                unmoved=projects.unmoved,
+                unmoved=projects.unmoved_projects,
                 unshared=SharingOptions.of(self._conf).unshared,
                 search_budget=options.search_budget,
                 repair_links=WorkerOptions.of(self._conf).repair_links,
-                fault_mode=FaultOptions.of(self._conf).rules.mode,
+                fault_mode=FaultOptions.of(self._conf).mode,
                 live_ports=compute.live_ports,
             ),
             Runtime(utc_now, self.collector.sleep, wake, lambda: str(uuid.uuid4())),

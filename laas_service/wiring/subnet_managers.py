@@ -17,8 +17,10 @@ from laas_service.app.ports.subnet_manager import SubnetManager
 from laas_service.conf.faults import FaultOptions
 from laas_service.conf.opensm import (
     OpenSmOptions,
+    attended,
     found_tools,
     looks_for_tools,
+    named,
     opensm,
     reaches_opensm,
 )
@@ -75,7 +77,7 @@ class SubnetManagers:
             files: SubnetManager | None = None
             if UfmOptions.of(self._conf).agent:
                 files = self._agent_switches
-            elif options.attended:
+            elif attended(self._conf):
                 files = self._files_and_opensm
             memory = SqlUfmMemory(self._database.engine)
             return UfmSubnetManager(self.ufm, self._ufm_rules, self._database.store, memory, files)
@@ -86,7 +88,7 @@ class SubnetManagers:
         """What is the service's own in UFM. Raises: InvalidInput."""
         options, ufm = OpenSmOptions.of(self._conf), UfmOptions.of(self._conf)
         fabric = ufm.managed
-        if not options.pkeys_named:
+        if not named(self._conf, "pkeys"):
             fix = "UFM has other writers: name the range of keys that is this service's alone"
             raise InvalidInput("[opensm] pkeys", self._conf.opensm.pkeys, fix)
         if reaches_opensm(self._conf):
@@ -150,7 +152,7 @@ class SubnetManagers:
             self.opensm,
             keep=options.keep,
             site=site(self._conf),
-            attended=options.attended,
+            attended=attended(self._conf),
             patience=options.patience,
         )
 
@@ -195,5 +197,5 @@ class SubnetManagers:
             seconds=options.agent_lease_seconds,
             wake=wake,
             now=self._database.clock,
-            fault_mode=FaultOptions.of(self._conf).rules.mode,
+            fault_mode=FaultOptions.of(self._conf).mode,
         )

@@ -18,7 +18,14 @@ from laas_service.conf.api import ApiOptions
 from laas_service.conf.compute import ComputeOptions
 from laas_service.conf.faults import FaultOptions
 from laas_service.conf.limits import LimitOptions
-from laas_service.conf.opensm import OpenSmOptions, found_tools, looks_for_tools, opensm
+from laas_service.conf.opensm import (
+    OpenSmOptions,
+    attended,
+    found_tools,
+    looks_for_tools,
+    named,
+    opensm,
+)
 from laas_service.conf.queue import QueueOptions
 from laas_service.conf.sharing import SharingOptions
 from laas_service.conf.ufm import UfmOptions
@@ -58,7 +65,7 @@ def test_how_the_queue_is_served(tmp_path):
     lines = "discipline = fifo\nwindow = 7\nmake_room = on\nmake_room_max_cost = 4.5\n"
     lines += "make_room_interval = 9\nmake_room_window = 22:00-04:30\nmake_room_hosts = 64"
     made = QueueOptions.of(configured(tmp_path, queue=lines))
-    assert (made.discipline.kind, made.discipline.window) == ("fifo", 7)
+    assert (made.order.kind, made.order.window) == ("fifo", 7)
     assert (made.room.mode.value, made.room.permission.max_cost) == ("on", 4.5)
     assert (made.room.interval, made.room.hosts) == (9, 64)
     assert made.room.window == (time(22), time(4, 30))
@@ -75,7 +82,7 @@ def test_what_projects_may_have(tmp_path):
     lines = "hosts = 9\nallocations = 0\nmoves = 2\nslots = -1\nunmoved_projects = blue,red"
     made = LimitOptions.of(configured(tmp_path, limits=lines))
     assert made.limits == Limits(hosts=9, allocations=0, moves=2, slots=None)
-    assert made.unmoved == {"blue", "red"}
+    assert made.unmoved_projects == {"blue", "red"}
 
 
 def test_how_ports_are_judged(tmp_path):
@@ -151,9 +158,10 @@ def test_the_files_of_opensm(tmp_path):
         f"directory = {tmp_path}\nmulticast = true\nservices = 0x1c,0x1b\nvirtual_ports = true\n"
     )
     lines += "one_rule_per_group = true\npkeys = 0x10-0x1f"
-    made = OpenSmOptions.of(configured(tmp_path, opensm=lines))
-    assert made.attended
-    assert made.pkeys_named
+    conf = configured(tmp_path, opensm=lines)
+    made = OpenSmOptions.of(conf)
+    assert attended(conf)
+    assert named(conf, "pkeys")
     assert made.pkeys == range(0x10, 0x20)
     files = made.files(tmp_path, 2)
     assert (files.directory, files.enforcement, files.services) == (
@@ -163,9 +171,8 @@ def test_the_files_of_opensm(tmp_path):
     )
     assert (files.multicast, files.one_rule_per_group, files.virtual_ports) == (True, True, True)
     assert files.level == 2
-    plain = OpenSmOptions.of(configured(tmp_path))
-    assert not plain.attended
-    assert not plain.pkeys_named
+    assert not attended(configured(tmp_path))
+    assert not named(configured(tmp_path), "pkeys")
 
 
 TOOL = "#!/bin/sh\nexit 0\n"
