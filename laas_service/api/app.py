@@ -43,8 +43,8 @@ from laas_service.api.proxies import Proxies
 from laas_service.api.rate_limit import CHANGES, Buckets
 from laas_service.api.request_parsing import parsed
 from laas_service.api.resource import Answer, Call, Operation
+from laas_service.api.sharing import fabrics as sharing_fabrics
 from laas_service.api.sharing import schemas as sharing_schemas
-from laas_service.api.sharing import views as sharing_views
 from laas_service.api.sharing.metrics import PromiseGauges
 from laas_service.app.use_cases import UseCases
 from laas_service.domain.errors import LaasError, NotSupported, TooManyRequests, Unavailable
@@ -124,7 +124,7 @@ ROUTES = (
     Operation(
         "POST",
         f"{FABRIC}/consolidate",
-        sharing_views.consolidate,
+        sharing_fabrics.consolidate,
         "laas:fabric:make_room",
         {200: sharing_schemas.ConsolidationPlan, 202: sharing_schemas.ConsolidationPlan},
     ),
@@ -143,7 +143,7 @@ ROUTES = (
     _get(f"{FABRIC}/links", fabrics.links, "laas:fabric:inventory", schemas.LinkList),
     _get(
         f"{FABRIC}/promises",
-        sharing_views.promises,
+        sharing_fabrics.promises,
         "laas:fabric:inventory",
         sharing_schemas.PromiseList,
     ),

@@ -60,7 +60,7 @@ def released(store: SqlStore, id: str) -> None:
 
 def in_bulk(engine: Engine, prefix: str, count: int, at: datetime) -> None:
     """Histories of released allocations, with ``count`` events in sum."""
-    table, event = models.Allocation, models.Event
+    table, event = models.AllocationRow, models.EventRow
     with engine.begin() as connection:
         columns = [c for c in table.__table__.c if c.key not in ("sequence", "id")]
         pattern = connection.execute(select(*columns).where(table.id == "a")).mappings().one()
@@ -69,7 +69,7 @@ def in_bulk(engine: Engine, prefix: str, count: int, at: datetime) -> None:
         rows = [{**pattern, **released, "id": id} for id in ids]
         connection.execute(insert(table), rows)
         keys = [{**KEY, "key": id, "allocation": id} for id in ids]
-        connection.execute(insert(models.Idempotency), keys)
+        connection.execute(insert(models.IdempotencyRow), keys)
         for id in ids:
             reasons = (f"waiting for the subnet manager, {number}" for number in range(EACH))
             events = [
@@ -135,7 +135,7 @@ def main() -> None:
                 gone = store.allocations.forget(timedelta(days=KEPT_DAYS), 100)
                 longest = max(longest, time.perf_counter() - begun)
             with engine.connect() as connection:
-                kept = connection.scalar(select(func.count()).select_from(models.Event))
+                kept = connection.scalar(select(func.count()).select_from(models.EventRow))
             size = sum(each.stat().st_size for each in Path(directory).iterdir()) / 2**20
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
             last = store.allocations.get("a").first_event

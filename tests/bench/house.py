@@ -143,7 +143,7 @@ def columns(tree: Path) -> int:
     """Columns of the table ``allocation``."""
     file = tree / "laas_service/adapters/db/models.py"
     model = Module(str(file), file.read_text("utf-8"))
-    (node,) = (node for node in model.classes if node.name == "Allocation")
+    (node,) = (node for node in model.classes if node.name in ("Allocation", "AllocationRow"))
     return sum(isinstance(each, ast.AnnAssign) for each in node.body)
 
 

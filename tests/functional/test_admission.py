@@ -211,7 +211,7 @@ def test_workers_serving_one_queue_admit_everybody_once_and_in_order(database):
         assert [e.state for e in record.history].count(State.ALLOCATING) == 1
     with store._engine.connect() as connection:
         changes = connection.execute(
-            sa.select(models.Delta.change).order_by(models.Delta.generation)
+            sa.select(models.DeltaRow.change).order_by(models.DeltaRow.generation)
         )
         order = [change["claim"]["id"] for (change,) in changes if "claim" in change]
     assert order == ids

@@ -242,7 +242,12 @@ class Site:
         ledger, _ = self.store.fabrics.ledger("f")
         assert not [*ledger.everybody(), *ledger.sharers()]
         with self.engine.connect() as connection:
-            for table in (models.SlotClaim, models.LinkLoad, models.SharedHost, models.SharedLink):
+            for table in (
+                models.SlotClaimRow,
+                models.LinkLoadRow,
+                models.SharedHostRow,
+                models.SharedLinkRow,
+            ):
                 assert connection.execute(sa.select(table)).all() == []
 
 

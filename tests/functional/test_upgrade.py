@@ -71,12 +71,12 @@ def check(engine, revision):
         assert soundness.findings(connection) == []
         names = set(sa.inspect(connection).get_table_names())
         assert compare_metadata(MigrationContext.configure(connection), models.Base.metadata) == []
-        oldest = connection.scalars(sa.select(models.WorksWith.oldest)).all()
+        oldest = connection.scalars(sa.select(models.WorksWithRow.oldest)).all()
         rows = {
             table.name: [row._asdict() for row in connection.execute(sa.select(table))]
             for table in models.Base.metadata.sorted_tables
         }
-        query = allocation_rows.ALLOCATIONS.order_by(models.Allocation.sequence)
+        query = allocation_rows.ALLOCATIONS.order_by(models.AllocationRow.sequence)
         records = [row._asdict() for row in connection.execute(query)]
     assert names == {*models.Base.metadata.tables, "alembic_version"}
     assert oldest == [schema.OLDEST]
@@ -256,9 +256,9 @@ def at(url, revision, oldest):
     store.check()
     with store._engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))
-        connection.execute(sa.delete(models.WorksWith))
+        connection.execute(sa.delete(models.WorksWithRow))
         if oldest is not None:
-            connection.execute(sa.insert(models.WorksWith).values(oldest=oldest))
+            connection.execute(sa.insert(models.WorksWithRow).values(oldest=oldest))
     return store
 
 

@@ -49,7 +49,7 @@ def remembering(fabric: str, url: str = "sqlite://", **options) -> SqlUfmMemory:
     models.Base.metadata.create_all(engine)
     with write_transaction(engine) as session:
         session.add(
-            models.Fabric(
+            models.FabricRow(
                 id=fabric,
                 generation=1,
                 routes_generation=1,

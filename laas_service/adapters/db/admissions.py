@@ -85,7 +85,7 @@ class StoredAdmissions(QueueRooms):
         completed: Callable[[], AllocationRequest],
     ) -> AllocationRecord | None:
         with self.transactions.reading() as session:
-            row = session.get(models.Idempotency, (project_id, asked.idempotency_key))
+            row = session.get(models.IdempotencyRow, (project_id, asked.idempotency_key))
             if row is None:
                 return None
             if row.asked == _asked_document(asked):
@@ -162,7 +162,7 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
 
     def _answered(self, session: Session) -> AllocationRecord | None:
         """The allocation of an earlier request with the same key. Raises: IdempotencyMismatch."""
-        key, table = self.new.idempotency_key, models.Idempotency
+        key, table = self.new.idempotency_key, models.IdempotencyRow
         if key is None:
             return None
         row = session.get(table, (self.new.project_id, key))
@@ -253,7 +253,7 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
         asked = _asked_document(new.as_asked or new)
         documents = {"request": _request_document(new), "asked": asked}
         try:
-            insert_rows(session, models.Idempotency, {**key, **documents})
+            insert_rows(session, models.IdempotencyRow, {**key, **documents})
         except DBDuplicateEntry as error:
             raise ConcurrentUpdate(KEY_TAKEN) from error
 

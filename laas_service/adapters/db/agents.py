@@ -25,7 +25,7 @@ from laas_service.app.retries import retrying
 from laas_service.domain.errors import ConcurrentUpdate, LimitExceeded
 from laas_service.messages import NOTHING_KNOWN, AgentReport, Condition, seconds_by_span
 
-_TABLE = models.Agent
+_TABLE = models.AgentRow
 
 FORGOTTEN = timedelta(days=1)
 """The row of a standby is deleted after this time without a report."""
@@ -60,7 +60,7 @@ class SqlAgents:
             row = rows.get(name)
             if row is None:
                 _make_room(session, fabric, name, rows, now - timedelta(seconds=seconds))
-                row = rows[name] = models.Agent(fabric=fabric, name=name)
+                row = rows[name] = models.AgentRow(fabric=fabric, name=name)
                 session.add(row)
             row.condition, row.detail = seen.condition.value, seen.detail
             row.generation, row.published = seen.generation, seen.published
@@ -92,7 +92,7 @@ class SqlAgents:
             return [_agent(row, now) for row in rows]
 
 
-def _agent(row: models.Agent, now: datetime) -> Agent:
+def _agent(row: models.AgentRow, now: datetime) -> Agent:
     seen = AgentReport(
         Condition(row.condition),
         row.detail,
@@ -110,7 +110,7 @@ def _agent(row: models.Agent, now: datetime) -> Agent:
 
 
 def _make_room(
-    session: Session, fabric: str, name: str, rows: dict[str, models.Agent], since: datetime
+    session: Session, fabric: str, name: str, rows: dict[str, models.AgentRow], since: datetime
 ) -> None:
     """Forget the standby that was silent longest, if there is no room for another agent.
 
@@ -129,7 +129,7 @@ def _make_room(
     session.flush()
 
 
-def _confirmed(rows: Iterable[models.Agent]) -> tuple[object, ...] | None:
+def _confirmed(rows: Iterable[models.AgentRow]) -> tuple[object, ...] | None:
     """The part of the active agent's report that wakes a worker if it changes; None without one."""
     for row in rows:
         if row.active:

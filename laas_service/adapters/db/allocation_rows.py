@@ -38,7 +38,7 @@ KINDS: Mapping[type[Kind], str] = {
 
 CONTAINER = KINDS[Container]
 
-_OWN = frozenset(models.Allocation.__table__.columns.keys())
+_OWN = frozenset(models.AllocationRow.__table__.columns.keys())
 _PART_OF: Mapping[str, type[models.Part]] = {
     name: part
     for part in models.PARTS
@@ -50,9 +50,11 @@ _NOTHING: Mapping[str, Any] = dict.fromkeys((*_OWN, *_PART_OF))
 
 def _joined() -> Select[Any]:
     columns = [part.__table__.c[name] for name, part in _PART_OF.items()]
-    query = select(*models.Allocation.__table__.columns, *columns).select_from(models.Allocation)
+    query = select(*models.AllocationRow.__table__.columns, *columns).select_from(
+        models.AllocationRow
+    )
     for part in models.PARTS:
-        query = query.outerjoin(part, part.allocation == models.Allocation.id)
+        query = query.outerjoin(part, part.allocation == models.AllocationRow.id)
     return query
 
 
@@ -61,9 +63,9 @@ ALLOCATIONS = _joined()
 
 
 def with_parts(query: Select[Any], *parts: type[models.Part]) -> Select[Any]:
-    """A query of ``models.Allocation`` that reads columns of these tables, too."""
+    """A query of ``models.AllocationRow`` that reads columns of these tables, too."""
     for part in parts:
-        query = query.outerjoin(part, part.allocation == models.Allocation.id)
+        query = query.outerjoin(part, part.allocation == models.AllocationRow.id)
     return query
 
 
@@ -129,7 +131,7 @@ def own(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def insert(session: Session, values: Mapping[str, Any]) -> None:
     """Insert an allocation."""
-    insert_rows(session, models.Allocation, own(values))
+    insert_rows(session, models.AllocationRow, own(values))
     for part, columns in _parts(values):
         if any(columns[name] is not None for name in part.needed & columns.keys()):
             insert_rows(session, part, {"allocation": values["id"], **columns})

@@ -51,7 +51,7 @@ FOR_EVER = timedelta(days=365_000)
 @cache
 def _page(conditions: frozenset[str]) -> Select[Any]:
     """Allocations in the order of creation, up to a limit, that satisfy these conditions."""
-    table = models.Allocation
+    table = models.AllocationRow
     known: dict[str, ColumnElement[bool]] = {
         "fabric": table.fabric == bindparam("fabric"),
         "project_id": table.project_id == bindparam("project_id"),
@@ -66,7 +66,7 @@ def due_rows(
     session: Session, now: datetime, *, longest: timedelta, faulty: bool, fabric: str | None
 ) -> list[Row[Any]]:
     """The rows of allocations with a step due; see ``StoredAllocations.due``."""
-    table, change, move = models.Allocation, models.ChangePart, models.MovePart
+    table, change, move = models.AllocationRow, models.ChangePart, models.MovePart
     ready = or_(table.due_at.is_(None), table.due_at <= now, table.due_at > now + longest)
     if fabric is not None:
         ready = and_(table.fabric == fabric, ready)
@@ -104,7 +104,7 @@ class StoredAllocations(Retention):
             return read_record(session, id)
 
     def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
-        event, table = models.Event, models.HistoryPart
+        event, table = models.EventRow, models.HistoryPart
         query = select(event).where(event.allocation == id).order_by(event.id)
         with self.transactions.reading_one_state() as session:
             forgotten = session.scalar(select(table.forgotten).where(table.allocation == id)) or 0
@@ -130,7 +130,11 @@ class StoredAllocations(Retention):
             return list(map(record_of, rows))
 
     def size_events(self, fabric: str, project_id: str | None, limit: int) -> list[SizeEvent]:
-        event, table, container = models.Event, models.Allocation, aliased(models.Allocation)
+        event, table, container = (
+            models.EventRow,
+            models.AllocationRow,
+            aliased(models.AllocationRow),
+        )
         moved = event.state.in_([state.value for state in lifecycle.SIZE_STATES])
         outermost: ColumnElement[bool] = table.parent.is_(None)
         if project_id is not None:
@@ -166,7 +170,7 @@ class StoredAllocations(Retention):
             return [row.id for row in rows]
 
     def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
-        table = models.Allocation
+        table = models.AllocationRow
         with self.transactions.writing("postpone") as session:
             row = session.scalar(select(table).where(table.id == id).with_for_update())
             if row is None:
@@ -313,7 +317,7 @@ class StoredAllocations(Retention):
 
 def _count_activated(session: Session, record: AllocationRecord) -> None:
     """Add where the time of an allocation went to the sums of its fabric."""
-    lease = models.Lease
+    lease = models.LeaseRow
     query = select(lease.seconds).where(lease.fabric == record.fabric).with_for_update()
     sums = seconds_by_span(session.scalar(query))
     for event in record.history:
@@ -327,7 +331,7 @@ def _drop_claims(session: Session, record: AllocationRecord) -> None:
     if record.part:
         slot_claims.give_up(session, record.part, record.id)
         return
-    for claim in (models.HostClaim, models.LinkClaim, models.PkeyClaim):
+    for claim in (models.HostClaimRow, models.LinkClaimRow, models.PkeyClaimRow):
         session.execute(delete(claim).where(claim.allocation == record.id))
     if isinstance(record.kind, SharedHosts):
         slot_claims.close(session, record.id)
@@ -335,7 +339,7 @@ def _drop_claims(session: Session, record: AllocationRecord) -> None:
 
 def _check_empty(session: Session, container: AllocationRecord) -> None:
     """Raises: Conflict. The fabric's row is locked, so no allocation enters meanwhile."""
-    table = models.Allocation
+    table = models.AllocationRow
     inside = session.scalars(
         select(table.id)
         .where(table.parent == container.id, table.state.in_([state.value for state in LIVE]))

@@ -25,16 +25,16 @@ def refuse_shared(session: Session, id: str, inventory: Inventory) -> None:
     Raises:
         ManagedElsewhere: names the fabric and the first GUIDs.
     """
-    session.execute(select(models.WorksWith.oldest).with_for_update()).all()
-    query = select(models.Fabric.id, models.Fabric.inventory).where(models.Fabric.id != id)
-    rows = session.execute(query.order_by(models.Fabric.id))
+    session.execute(select(models.WorksWithRow.oldest).with_for_update()).all()
+    query = select(models.FabricRow.id, models.FabricRow.inventory).where(models.FabricRow.id != id)
+    rows = session.execute(query.order_by(models.FabricRow.id))
     refuse(inventory, ((other, inventory_from(document)) for other, document in rows))
 
 
 def managed(engine: Engine) -> dict[str, Inventory]:
     """The inventories of all fabrics by id. Raises: Unavailable."""
     with translated(), engine.connect() as connection:
-        rows = connection.execute(select(models.Fabric.id, models.Fabric.inventory)).all()
+        rows = connection.execute(select(models.FabricRow.id, models.FabricRow.inventory)).all()
     return {id: inventory_from(document) for id, document in sorted(rows)}
 
 

@@ -32,11 +32,11 @@ KIND, FORMAT = "laas-backup", 1
 LEFT_OUT = {
     table.__tablename__
     for table in (
-        models.Agent,
-        models.Delta,
-        models.PortCounters,
-        models.Worker,
-        models.WorksWith,
+        models.AgentRow,
+        models.DeltaRow,
+        models.PortCountersRow,
+        models.WorkerRow,
+        models.WorksWithRow,
     )
 }
 
@@ -124,7 +124,7 @@ def _rows(connection: Connection) -> Iterator[list[Any]]:
     for table in TABLES:
         query = select(table)
         if "scope" in table.c:  # the claims of a container before those inside it
-            owner = models.Allocation.__table__
+            owner = models.AllocationRow.__table__
             query = query.join(owner, owner.c.id == table.c.allocation).order_by(owner.c.sequence)
         query = query.order_by(*table.primary_key)
         for row in connection.execute(query, execution_options={"yield_per": 1000}):

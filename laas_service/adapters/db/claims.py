@@ -34,4 +34,4 @@ def give_up(session: Session, freed: Allocation, topology: Topology) -> None:
 def _rows(allocation: Allocation, topology: Topology) -> tuple[tuple[Any, str, Sequence[int]], ...]:
     links = [topology.tree.link_id(link) for link in allocation.links(topology)]
     hosts = allocation.hosts(topology)
-    return (models.HostClaim, "host", hosts), (models.LinkClaim, "link", links)
+    return (models.HostClaimRow, "host", hosts), (models.LinkClaimRow, "link", links)

@@ -92,7 +92,7 @@ class SwitchWord:
 
 def switch_words(session: Session, fabric: FabricRecord) -> dict[int, SwitchWord]:
     """What operators said of switches that the fabric has, by GUID."""
-    table, known = models.SwitchState, fabric.inventory.switch_of_guid
+    table, known = models.SwitchStateRow, fabric.inventory.switch_of_guid
     rows = session.scalars(select(table).where(table.fabric == fabric.id).order_by(table.guid))
     return {
         switch.guid: SwitchWord(
@@ -131,7 +131,10 @@ def maintained_links(session: Session, fabric: FabricRecord) -> set[Link]:
 
 
 def say(
-    row: models.HostState | models.LinkState, state: str | None, at: datetime, by: Initiator | None
+    row: models.HostStateRow | models.LinkStateRow,
+    state: str | None,
+    at: datetime,
+    by: Initiator | None,
 ) -> None:
     """Record what an operator says of a host or link; the same word again changes nothing."""
     if row.operator != state:
@@ -162,8 +165,8 @@ def settle(
         for link, guids in links_of(fabric, words).items()
     }
     link_ids = None if links is None else {tree.link_id(link) for link in links}
-    host_changes = _settled(session, fabric, models.HostState, "host", hosts, of_hosts)
-    link_changes = _settled(session, fabric, models.LinkState, "link", link_ids, of_links)
+    host_changes = _settled(session, fabric, models.HostStateRow, "host", hosts, of_hosts)
+    link_changes = _settled(session, fabric, models.LinkStateRow, "link", link_ids, of_links)
     session.flush()
     return Changes(
         {
@@ -239,7 +242,7 @@ def words(session: Session, fabric: FabricRecord) -> Words:
     by_link = links_of(fabric, switches)
     hosts: dict[int, list[Word]] = defaultdict(list)
     links: dict[Link, list[Word]] = defaultdict(list)
-    host_table, link_table = models.HostState, models.LinkState
+    host_table, link_table = models.HostStateRow, models.LinkStateRow
     for row in session.scalars(select(host_table).where(host_table.fabric == fabric.id)):
         hosts[row.host] += _own_words(row, _leaves(fabric, row.leaves))
     for row_ in session.scalars(select(link_table).where(link_table.fabric == fabric.id)):
@@ -260,7 +263,7 @@ def words(session: Session, fabric: FabricRecord) -> Words:
 
 
 def _own_words(
-    row: models.HostState | models.LinkState, operators_evidence: str | None = None
+    row: models.HostStateRow | models.LinkStateRow, operators_evidence: str | None = None
 ) -> Iterator[Word]:
     """What is said of a host or link itself."""
     if row.operator is not None:
@@ -268,7 +271,7 @@ def _own_words(
         yield Word(Source.OPERATOR, row.operator, since, operators_evidence, by)
     if row.observed is not None:
         yield Word(Source.OBSERVED, row.observed, row.observed_since, row.evidence)
-    if isinstance(row, models.HostState) and row.nova is not None:
+    if isinstance(row, models.HostStateRow) and row.nova is not None:
         yield Word(Source.NOVA, row.nova, row.nova_since, row.nova_evidence)
 
 

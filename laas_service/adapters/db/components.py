@@ -58,7 +58,7 @@ class StoredComponents(VirtualPorts):
     def set_host_state(
         self, fabric_id: str, host: int, state: HostState, *, by: Initiator | None = None
     ) -> int:
-        table, word = models.HostState, None if state is UP else state.value
+        table, word = models.HostStateRow, None if state is UP else state.value
         with self.transactions.writing("set state") as session:
             fabric = self.locked(session, fabric_id)
             _check_host(fabric.topology, host)
@@ -75,7 +75,7 @@ class StoredComponents(VirtualPorts):
     def set_link_state(
         self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None
     ) -> int:
-        table, word = models.LinkState, None if state is LinkState.UP else state.value
+        table, word = models.LinkStateRow, None if state is LinkState.UP else state.value
         with self.transactions.writing("set state") as session:
             fabric = self.locked(session, fabric_id)
             if not fabric.topology.tree.has_link(link) or link in fabric.topology.absent_links:
@@ -97,7 +97,7 @@ class StoredComponents(VirtualPorts):
     def set_switch_state(
         self, fabric_id: str, guid: int, state: SwitchState, *, by: Initiator | None = None
     ) -> int:
-        table, name = models.SwitchState, f"{guid:#018x}"
+        table, name = models.SwitchStateRow, f"{guid:#018x}"
         with self.transactions.writing("set switch state") as session:
             fabric = self.locked(session, fabric_id)
             if guid not in fabric.inventory.switch_of_guid:
@@ -126,7 +126,7 @@ class StoredComponents(VirtualPorts):
 
     @retrying().wraps
     def return_switches(self, fabric_id: str, guids: Collection[int]) -> int:
-        table, names = models.SwitchState, [f"{guid:#018x}" for guid in guids]
+        table, names = models.SwitchStateRow, [f"{guid:#018x}" for guid in guids]
         with self.transactions.writing("return switches") as session:
             fabric = self.locked(session, fabric_id)
             query = select(table).where(table.fabric == fabric_id, table.repaired_at.is_not(None))
@@ -229,7 +229,7 @@ class StoredComponents(VirtualPorts):
         with self.transactions.writing("set leaf state") as session:
             fabric = self.locked(session, fabric_id)
             hosts, name = leaf_view.hosts_on(fabric, leaf), f"{leaf:#018x}"
-            rows = component_words.rows_of(session, fabric_id, models.HostState, "host", hosts)
+            rows = component_words.rows_of(session, fabric_id, models.HostStateRow, "host", hosts)
             if state is DRAINED:
                 self._drain(session, fabric_id, hosts, rows, name, by)
             else:
@@ -242,7 +242,7 @@ class StoredComponents(VirtualPorts):
         session: Session,
         fabric_id: str,
         hosts: Collection[int],
-        rows: Mapping[int, models.HostState],
+        rows: Mapping[int, models.HostStateRow],
         leaf: str,
         by: Initiator | None,
     ) -> None:
@@ -250,7 +250,7 @@ class StoredComponents(VirtualPorts):
         for host in hosts:
             row = rows.get(host)
             if row is None:
-                row = models.HostState(fabric=fabric_id, host=host, state=UP.value)
+                row = models.HostStateRow(fabric=fabric_id, host=host, state=UP.value)
                 session.add(row)
             if row.operator is None:
                 component_words.say(row, DRAINED.value, self.transactions.now(), by)
@@ -262,7 +262,7 @@ class StoredComponents(VirtualPorts):
 
     @retrying().wraps
     def describe_hosts(self, fabric_id: str, changes: Mapping[int, HostChange]) -> int:
-        table = models.HostFeature
+        table = models.HostFeatureRow
         in_fabric = table.fabric == fabric_id
         with self.transactions.writing("describe hosts") as session:
             fabric = self.locked(session, fabric_id)
@@ -312,7 +312,7 @@ class StoredComponents(VirtualPorts):
                 return cached.generation
             cached.ledger.copy().withhold(plane)  # raises Conflict if a tenant has a link of it
             document = plane_document(plane)
-            table = models.Fabric
+            table = models.FabricRow
             session.execute(
                 update(table).where(table.id == fabric_id).values(shared_plane=document)
             )
@@ -327,7 +327,7 @@ def _check_host(topology: Topology, host: int) -> None:
         raise NotFound("host", host)
 
 
-def _undrain(rows: Mapping[int, models.HostState], leaf: str) -> None:
+def _undrain(rows: Mapping[int, models.HostStateRow], leaf: str) -> None:
     """Undrain the hosts that are drained with this leaf alone."""
     for row in rows.values():
         if row.leaves == [leaf]:
@@ -338,7 +338,7 @@ def _undrain(rows: Mapping[int, models.HostState], leaf: str) -> None:
 
 def _release(session: Session, fabric_id: str, link: Link) -> None:
     """End the quarantine of a link; it is usable once a reading says that it is up."""
-    table = models.Observation
+    table = models.ObservationRow
     row = session.scalar(select(table).where(table.fabric == fabric_id).with_for_update())
     if row is not None:
         row.memory = release(row.memory, [link])

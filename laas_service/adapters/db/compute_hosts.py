@@ -28,7 +28,7 @@ class ComputeHosts:
 
     def host_memory(self, fabric_id: str) -> HostMemory:
         with self.transactions.reading() as session:
-            row = session.get(models.ComputeHosts, fabric_id)
+            row = session.get(models.ComputeHostsRow, fabric_id)
             return HostMemory() if row is None else row.memory
 
     @retrying().wraps
@@ -58,10 +58,10 @@ class ComputeHosts:
         self, session: Session, fabric: FabricRecord, memory: HostMemory, by: Initiator | None
     ) -> None:
         """Record the memory, and what it says of hosts; the fabric is locked."""
-        table = models.HostState
-        kept = session.get(models.ComputeHosts, fabric.id)
+        table = models.HostStateRow
+        kept = session.get(models.ComputeHostsRow, fabric.id)
         if kept is None:
-            session.add(models.ComputeHosts(fabric=fabric.id, memory=memory))
+            session.add(models.ComputeHostsRow(fabric=fabric.id, memory=memory))
         elif kept.memory != memory:
             kept.memory = memory
         numbers = fabric.inventory.host_numbers
@@ -88,6 +88,8 @@ class ComputeHosts:
 
 def _memory(session: Session, fabric_id: str) -> HostMemory:
     row = session.scalar(
-        select(models.ComputeHosts).where(models.ComputeHosts.fabric == fabric_id).with_for_update()
+        select(models.ComputeHostsRow)
+        .where(models.ComputeHostsRow.fabric == fabric_id)
+        .with_for_update()
     )
     return HostMemory() if row is None else row.memory

@@ -33,7 +33,7 @@ class DesiredState:
 
     def _routed(self, session: Session, fabric_id: str) -> FabricState:
         record = self.ledgers.record(session, fabric_id)
-        table, down = models.Allocation, models.LinkState
+        table, down = models.AllocationRow, models.LinkStateRow
         held, change = models.PlacementPart, models.ChangePart
         columns = (held.placed, held.pkey, held.pkeys, change.leaving, change.phase, change.bridge)
         rows = session.execute(

@@ -28,8 +28,8 @@ from laas_service.domain.wording import listed
 FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
 
-_FABRICS = select(models.Fabric.id)
-_GENERATIONS = select(models.Fabric.id, models.Fabric.generation, models.Fabric.stamp)
+_FABRICS = select(models.FabricRow.id)
+_GENERATIONS = select(models.FabricRow.id, models.FabricRow.generation, models.FabricRow.stamp)
 
 
 @dataclass
@@ -72,7 +72,7 @@ class StoredFabrics(DesiredState, Forward, Reimports):
             with self.transactions.writing("add fabric") as session:
                 refuse_shared(session, id, inventory)
                 session.add(
-                    models.Fabric(
+                    models.FabricRow(
                         id=id,
                         generation=1,
                         routes_generation=1,
@@ -84,19 +84,19 @@ class StoredFabrics(DesiredState, Forward, Reimports):
                     )
                 )
                 session.flush()
-                session.add(models.Delta(fabric=id, generation=1, change={}, stamp=stamp))
+                session.add(models.DeltaRow(fabric=id, generation=1, change={}, stamp=stamp))
         except DBDuplicateEntry as error:
             fix = "take another id, or laas-manage fabric reimport, which takes in what changed"
             raise Conflict(f"there is a fabric {id!r} already; {fix}") from error
         return FabricRecord(id, topology, inventory, 1, now, stamp=stamp, routes_stamp=stamp)
 
     def delete(self, id: str) -> FabricRecord:
-        allocation = models.Allocation
+        allocation = models.AllocationRow
         its_own = select(allocation.id).where(allocation.fabric == id)
         with self.transactions.writing("delete fabric") as session:
             # The lease first, as everywhere; admission waits for the lock of the fabric.
             session.execute(
-                select(models.Lease.token).where(models.Lease.fabric == id).with_for_update()
+                select(models.LeaseRow.token).where(models.LeaseRow.fabric == id).with_for_update()
             )
             locked_generation(session, id)
             record = self.ledgers.record(session, id)
@@ -112,6 +112,6 @@ class StoredFabrics(DesiredState, Forward, Reimports):
             for table in reversed(models.Base.metadata.sorted_tables):
                 if "fabric" in table.columns:
                     session.execute(delete(table).where(table.columns.fabric == id))
-            session.execute(delete(models.Fabric).where(models.Fabric.id == id))
+            session.execute(delete(models.FabricRow).where(models.FabricRow.id == id))
         self.ledgers.forget(id)
         return record

@@ -44,31 +44,34 @@ WITHHELD = "its switch is not confirmed, and may forward by old tables"
 """The evidence for a link that is drained by observation."""
 
 _MODE = (
-    select(models.Observation.mode)
-    .select_from(models.Fabric)
-    .outerjoin(models.Observation, models.Observation.fabric == models.Fabric.id)
-    .where(models.Fabric.id == bindparam("fabric"))
+    select(models.ObservationRow.mode)
+    .select_from(models.FabricRow)
+    .outerjoin(models.ObservationRow, models.ObservationRow.fabric == models.FabricRow.id)
+    .where(models.FabricRow.id == bindparam("fabric"))
 )
 
 _SEEN = (
     select(
-        models.Observation,
-        exists().where(models.SwitchState.fabric == models.Fabric.id),
+        models.ObservationRow,
+        exists().where(models.SwitchStateRow.fabric == models.FabricRow.id),
         exists().where(
-            models.LinkState.fabric == models.Fabric.id,
-            models.LinkState.operator == LinkState.FAILED.value,
+            models.LinkStateRow.fabric == models.FabricRow.id,
+            models.LinkStateRow.operator == LinkState.FAILED.value,
         ),
         exists().where(
-            models.HostState.fabric == models.Fabric.id, models.HostState.leaves.is_not(None)
+            models.HostStateRow.fabric == models.FabricRow.id,
+            models.HostStateRow.leaves.is_not(None),
         ),
         exists().where(
-            models.PortCounters.fabric == models.Fabric.id,
-            or_(models.PortCounters.pending.is_(True), models.PortCounters.erroneous.is_(True)),
+            models.PortCountersRow.fabric == models.FabricRow.id,
+            or_(
+                models.PortCountersRow.pending.is_(True), models.PortCountersRow.erroneous.is_(True)
+            ),
         ),
     )
-    .select_from(models.Fabric)
-    .outerjoin(models.Observation, models.Observation.fabric == models.Fabric.id)
-    .where(models.Fabric.id == bindparam("fabric"))
+    .select_from(models.FabricRow)
+    .outerjoin(models.ObservationRow, models.ObservationRow.fabric == models.FabricRow.id)
+    .where(models.FabricRow.id == bindparam("fabric"))
 )
 """The row of a fabric, and whether there are words of operators on switches, links and leaves, and
 port counters to look at: each is read only then."""
@@ -151,8 +154,8 @@ class StoredFaults(ComputeHosts, PortCounters):
             for link, word in _said_of_links(memory, now).items()
             if topology.tree.has_link(link) and link not in topology.absent_links
         }
-        changed_hosts = _record(session, fabric, models.HostState, "host", hosts)
-        changed_links = _record(session, fabric, models.LinkState, "link", links)
+        changed_hosts = _record(session, fabric, models.HostStateRow, "host", hosts)
+        changed_links = _record(session, fabric, models.LinkStateRow, "link", links)
         return changed_hosts, [topology.tree.link_at(number) for number in changed_links]
 
     @retrying().wraps
@@ -188,7 +191,7 @@ def _to_write(before: Observation, judgement: ReadingOutcome, seconds: float) ->
 
 def _try_again(session: Session, fabric_id: str) -> None:
     """Make the steps due that wait, for example for a fabric to be released."""
-    table = models.Allocation
+    table = models.AllocationRow
     session.execute(
         update(table)
         .where(table.fabric == fabric_id, table.due_at.is_not(None))
@@ -228,7 +231,7 @@ def _record(
 def _close(session: Session, fabric: FabricRecord, links: Collection[Link]) -> bool:
     """Record the links over which no table may lead; whether they change."""
     closed = {fabric.topology.tree.link_id(link) for link in links}
-    rows = component_words.rows_of(session, fabric.id, models.LinkState, "link", None)
+    rows = component_words.rows_of(session, fabric.id, models.LinkStateRow, "link", None)
     changed = [row for number, row in rows.items() if row.moved != (number in closed)]
     for row in changed:
         row.moved = not row.moved
@@ -257,9 +260,9 @@ def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _row(session: Session, fabric_id: str) -> models.Observation:
+def _row(session: Session, fabric_id: str) -> models.ObservationRow:
     """The row of a fabric, locked; a new one if it has none. The fabric must be locked."""
-    table = models.Observation
+    table = models.ObservationRow
     row = session.scalar(select(table).where(table.fabric == fabric_id).with_for_update())
     if row is None:
         row = table(fabric=fabric_id, memory=NOTHING_SEEN, news=())
@@ -295,14 +298,14 @@ def read_observation(session: Session, fabric: FabricRecord) -> Observation:
 
 def _failed_links(session: Session, fabric: FabricRecord) -> frozenset[Link]:
     """The links that operators said have failed."""
-    table, failed = models.LinkState, LinkState.FAILED.value
+    table, failed = models.LinkStateRow, LinkState.FAILED.value
     query = select(table.link).where(table.fabric == fabric.id, table.operator == failed)
     return frozenset(map(fabric.topology.tree.link_at, session.scalars(query)))
 
 
 def _drained_leaves(session: Session, fabric: FabricRecord) -> frozenset[int]:
     """The GUIDs of leaves that operators drained; a leaf is drained if hosts are with it."""
-    table = models.HostState
+    table = models.HostStateRow
     query = select(table.leaves).where(table.fabric == fabric.id, table.leaves.is_not(None))
     return frozenset(int(guid, 16) for guids in session.scalars(query) for guid in guids or ())
 

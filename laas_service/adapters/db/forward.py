@@ -85,8 +85,8 @@ class Forward:
         return True
 
     def _move_on(self, session: Session, fabric_id: str, beyond: int) -> None:
-        fabric, allocation, lease = models.Fabric, models.Allocation, models.Lease
-        delta, stamp = models.Delta, generations.new_stamp()
+        fabric, allocation, lease = models.FabricRow, models.AllocationRow, models.LeaseRow
+        delta, stamp = models.DeltaRow, generations.new_stamp()
         identity = generations.stored(beyond, stamp)
         numbers = dict.fromkeys(("generation", "routes_generation", "layout"), beyond)
         stamps = {"stamp": identity, "routes_stamp": identity}
@@ -109,7 +109,7 @@ class Forward:
 
     def _tell(self, session: Session, fabric_id: str, detail: str) -> None:
         """Append an event to the history of every allocation that is not over."""
-        table = models.Allocation
+        table = models.AllocationRow
         over = [state.value for state in OVER]
         query = select(table.id, table.state).where(
             table.fabric == fabric_id, table.state.not_in(over)
@@ -120,6 +120,6 @@ class Forward:
 
 def _recent(session: Session, fabric_id: str, since: datetime) -> list[datetime]:
     """When the fabric went forward after ``since``."""
-    table = models.Fabric
+    table = models.FabricRow
     told = session.scalar(select(table.went_forward).where(table.id == fabric_id)) or []
     return [time for time in map(datetime.fromisoformat, told) if time > since]

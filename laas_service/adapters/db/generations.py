@@ -18,20 +18,20 @@ from laas_service.adapters.db import models
 
 _STAMPS = (
     select(
-        models.Fabric.generation,
-        models.Fabric.stamp,
-        models.Fabric.routes_generation,
-        models.Fabric.routes_stamp,
-        models.Delta.stamp.label("recorded"),
+        models.FabricRow.generation,
+        models.FabricRow.stamp,
+        models.FabricRow.routes_generation,
+        models.FabricRow.routes_stamp,
+        models.DeltaRow.stamp.label("recorded"),
     )
     .outerjoin(
-        models.Delta,
+        models.DeltaRow,
         and_(
-            models.Delta.fabric == models.Fabric.id,
-            models.Delta.generation == bindparam("number"),
+            models.DeltaRow.fabric == models.FabricRow.id,
+            models.DeltaRow.generation == bindparam("number"),
         ),
     )
-    .where(models.Fabric.id == bindparam("fabric"))
+    .where(models.FabricRow.id == bindparam("fabric"))
 )
 """The stamps of a fabric, and that of the delta with a number."""
 

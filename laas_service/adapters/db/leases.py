@@ -16,7 +16,7 @@ from laas_service.adapters.db.types import Clock
 from laas_service.app.records import Lease
 from laas_service.domain.errors import ConcurrentUpdate, LeaseLost
 
-_TABLE = models.Lease
+_TABLE = models.LeaseRow
 
 _HOLDER = (
     select(_TABLE.token, _TABLE.owner).where(_TABLE.fabric == bindparam("fabric")).with_for_update()
@@ -56,7 +56,7 @@ class SqlLeases:
 
     @retrying().wraps
     def enrol(self, owner: str, seconds: float) -> int:
-        table = models.Worker
+        table = models.WorkerRow
         with write_transaction(self._engine) as session:
             now = self._now(session)
             until = now + timedelta(seconds=seconds)
@@ -73,12 +73,12 @@ class SqlLeases:
 
     def withdraw(self, owner: str) -> None:
         with write_transaction(self._engine) as session:
-            session.execute(delete(models.Worker).where(models.Worker.id == owner))
+            session.execute(delete(models.WorkerRow).where(models.WorkerRow.id == owner))
 
     def free(self) -> list[str]:
-        fabric = models.Fabric.id
+        fabric = models.FabricRow.id
         query = select(fabric, _TABLE, self._clock())
-        query = query.select_from(models.Fabric).outerjoin(_TABLE, _TABLE.fabric == fabric)
+        query = query.select_from(models.FabricRow).outerjoin(_TABLE, _TABLE.fabric == fabric)
         with translated(), Session(self._engine) as session:
             rows = session.execute(query)
             return sorted(id for id, row, now in rows if self._is_free(row, now))
@@ -98,7 +98,7 @@ class SqlLeases:
             row = session.scalar(query)
             now = self._now(session)
             if row is None:
-                row = models.Lease(fabric=fabric, token=0, stuck=0)
+                row = models.LeaseRow(fabric=fabric, token=0, stuck=0)
                 session.add(row)
             elif not self._is_free(row, now):
                 return None
@@ -108,7 +108,7 @@ class SqlLeases:
             row.expires_at = now + timedelta(seconds=seconds)
             return Lease(fabric, owner, row.token)
 
-    def _is_free(self, row: models.Lease | None, now: datetime) -> bool:
+    def _is_free(self, row: models.LeaseRow | None, now: datetime) -> bool:
         if row is None or row.owner is None or self._has_expired(row.expires_at, now):
             return True
         return self._gone(row.owner)

@@ -32,19 +32,19 @@ from laas_service.domain.topology import Link, Topology, parse_link
 T = TypeVar("T")
 
 _COLUMNS = (
-    models.Fabric.generation,
-    models.Fabric.routes_generation,
-    models.Fabric.stamp,
-    models.Fabric.routes_stamp,
-    models.Fabric.created_at,
-    models.Fabric.shared_plane,
-    models.Fabric.layout,
+    models.FabricRow.generation,
+    models.FabricRow.routes_generation,
+    models.FabricRow.stamp,
+    models.FabricRow.routes_stamp,
+    models.FabricRow.created_at,
+    models.FabricRow.shared_plane,
+    models.FabricRow.layout,
 )
-_NUMBERS = select(*_COLUMNS).where(models.Fabric.id == bindparam("id"))
+_NUMBERS = select(*_COLUMNS).where(models.FabricRow.id == bindparam("id"))
 _ALL = (
-    select(*_COLUMNS, models.Fabric.id, models.Lease)
-    .outerjoin(models.Lease, models.Lease.fabric == models.Fabric.id)
-    .order_by(models.Fabric.id)
+    select(*_COLUMNS, models.FabricRow.id, models.LeaseRow)
+    .outerjoin(models.LeaseRow, models.LeaseRow.fabric == models.FabricRow.id)
+    .order_by(models.FabricRow.id)
 )
 
 
@@ -77,7 +77,7 @@ class LedgerCache:
             raise NotFound("fabric", id)
         return self._record(session, id, row)
 
-    def records(self, session: Session) -> dict[str, tuple[FabricRecord, models.Lease | None]]:
+    def records(self, session: Session) -> dict[str, tuple[FabricRecord, models.LeaseRow | None]]:
         """All fabrics by id, ascending, with the lease of each."""
         rows = session.execute(_ALL).all()
         return {row.id: (self._record(session, row.id, row), row.Lease) for row in rows}
@@ -87,7 +87,8 @@ class LedgerCache:
         layout, cached = self._fabrics.get(id, (0, None))
         if cached is None or cached.created_at != row.created_at or layout != row.layout:
             row = session.execute(  # in one statement, so that they belong together
-                _NUMBERS.add_columns(models.Fabric.topology, models.Fabric.inventory), {"id": id}
+                _NUMBERS.add_columns(models.FabricRow.topology, models.FabricRow.inventory),
+                {"id": id},
             ).one()
             cached = FabricRecord(
                 id, topology_from(row.topology), inventory_from(row.inventory), 0, row.created_at
@@ -153,7 +154,7 @@ class LedgerCache:
         None if some of them are deleted, the cached one is not of the database's past, or a later
         release wrote a kind of delta that this one does not know.
         """
-        table = models.Delta
+        table = models.DeltaRow
         query = (
             select(table.generation, table.change, table.stamp)
             .where(table.fabric == fabric_id, table.generation >= cached.generation)
@@ -222,8 +223,8 @@ def _rebuild(session: Session, record: FabricRecord) -> Ledger:
     """The ledger from the tables: owners first, because they keep hosts and links that fail."""
     ledger = Ledger(record.topology)
     ledger.withhold(record.shared_plane)
-    table, host, link = models.Allocation, models.HostState, models.LinkState
-    feature, placement, change = models.HostFeature, models.PlacementPart, models.ChangePart
+    table, host, link = models.AllocationRow, models.HostStateRow, models.LinkStateRow
+    feature, placement, change = models.HostFeatureRow, models.PlacementPart, models.ChangePart
     columns = select(placement.placed, change.leaving, change.bridge).select_from(table)
     held = (
         with_parts(columns, placement, change)

@@ -57,7 +57,7 @@ class Base(DeclarativeBase):
     )
 
 
-class WorksWith(Base):
+class WorksWithRow(Base):
     """One row: the revision of the oldest release that works with these tables (``schema``)."""
 
     __tablename__ = "works_with"
@@ -65,7 +65,7 @@ class WorksWith(Base):
     oldest: Mapped[str] = mapped_column(exact(32), primary_key=True)
 
 
-class Fabric(Base):
+class FabricRow(Base):
     """``generation`` counts committed changes; ``routes_generation`` those of routes.
 
     ``stamp`` and ``routes_stamp`` are theirs (``generations``), after the number: a release that
@@ -89,7 +89,7 @@ class Fabric(Base):
     created_at: Mapped[datetime] = mapped_column(Moment())
 
 
-class Lease(Base):
+class LeaseRow(Base):
     """The worker that converges a fabric (NULL: none), and until when; a fencing token.
 
     ``token`` grows with each holder. ``applied`` (a generation) and ``problem`` are the state of
@@ -125,7 +125,7 @@ class Lease(Base):
     seconds: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
 
 
-class Drift(Base):
+class DriftRow(Base):
     """How often drift of a kind was found and repaired, what was found last, and when."""
 
     __tablename__ = "drift"
@@ -138,7 +138,7 @@ class Drift(Base):
     at: Mapped[datetime] = mapped_column(Moment())
 
 
-class Worker(Base):
+class WorkerRow(Base):
     """A live worker; it counts as dead from ``expires_at`` unless it enrols again."""
 
     __tablename__ = "worker"
@@ -147,11 +147,11 @@ class Worker(Base):
     expires_at: Mapped[datetime] = mapped_column(Moment())
 
 
-class Agent(Base):
+class AgentRow(Base):
     """The last report of an agent beside OpenSM, at ``seen_at`` (``messages.AgentReport``).
 
     ``reading`` is a ``FabricReading``; ``uncompared`` and ``running`` are
-    as in ``Lease``, ``spent`` as ``Lease.seconds``.
+    as in ``LeaseRow``, ``spent`` as ``LeaseRow.seconds``.
     ``stamp`` and ``published_stamp`` are those of ``generation`` and ``published``.
     ``active`` is true for one agent of a fabric and NULL for the others; NULLs never violate
     the unique constraint.
@@ -176,7 +176,7 @@ class Agent(Base):
     seen_at: Mapped[datetime] = mapped_column(Moment())
 
 
-class Allocation(Base):
+class AllocationRow(Base):
     """The columns of every allocation; a ``Part`` has those of some.
 
     ``sequence`` is the order of creation, and of the queue. ``kind`` is one of
@@ -331,7 +331,7 @@ PARTS: tuple[type[Part], ...] = (
 )
 
 
-class QueueRoom(Base):
+class QueueRoomRow(Base):
     """The last plan of a fabric that makes room for the head of its queue
     (``records.QueueRoom``)."""
 
@@ -342,7 +342,7 @@ class QueueRoom(Base):
     document: Mapped[Any] = mapped_column(JSON())
 
 
-class Event(Base):
+class EventRow(Base):
     """One event in the history of an allocation, and its initiator.
 
     ``seconds`` is where the time since the one before went, by ``messages.Span``; NULL if that was
@@ -362,7 +362,7 @@ class Event(Base):
     seconds: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
 
 
-class Notification(Base):
+class NotificationRow(Base):
     """A notification still to be sent; a process has it reserved until ``taken_until``."""
 
     __tablename__ = "notification"
@@ -382,7 +382,7 @@ def _claim(table: str, column: str) -> tuple[SchemaItem, ...]:
     )
 
 
-class HostClaim(Base):
+class HostClaimRow(Base):
     """A host and its one owner in a scope: the fabric (""), or a container (its id).
 
     ``parent`` is the same, but NULL for the fabric, as foreign keys want it.
@@ -398,8 +398,8 @@ class HostClaim(Base):
     parent: Mapped[str | None] = mapped_column(exact(64))
 
 
-class LinkClaim(Base):
-    """A cable (``Xgft.link_id``) and its one owner in a scope, as ``HostClaim``."""
+class LinkClaimRow(Base):
+    """A cable (``Xgft.link_id``) and its one owner in a scope, as ``HostClaimRow``."""
 
     __tablename__ = "link_claim"
     __table_args__ = _claim("link_claim", "link")
@@ -411,7 +411,7 @@ class LinkClaim(Base):
     parent: Mapped[str | None] = mapped_column(exact(64))
 
 
-class PkeyClaim(Base):
+class PkeyClaimRow(Base):
     """A partition key and its one owner."""
 
     __tablename__ = "pkey_claim"
@@ -421,7 +421,7 @@ class PkeyClaim(Base):
     allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"), index=True)
 
 
-class SharedHost(Base):
+class SharedHostRow(Base):
     """A host that an allocation (``part``) shares: its slots, and how many have an owner."""
 
     __tablename__ = "shared_host"
@@ -434,7 +434,7 @@ class SharedHost(Base):
     used: Mapped[int]
 
 
-class SlotClaim(Base):
+class SlotClaimRow(Base):
     """The slots that an allocation has on a shared host."""
 
     __tablename__ = "slot_claim"
@@ -453,7 +453,7 @@ class SlotClaim(Base):
     units: Mapped[int]
 
 
-class SharedLink(Base):
+class SharedLinkRow(Base):
     """A directed link (``Promise.link``) of an allocation (``part``) that shares its hosts.
 
     Amounts are those of ``Promise``, the sums of all that it promises. ``chance`` is the square of
@@ -479,7 +479,7 @@ class SharedLink(Base):
     variance: Mapped[int] = mapped_column(BigInteger())
 
 
-class LinkLoad(Base):
+class LinkLoadRow(Base):
     """The load of an allocation on a directed link: a certain part, and a random one."""
 
     __tablename__ = "link_load"
@@ -500,7 +500,7 @@ class LinkLoad(Base):
     variance: Mapped[int] = mapped_column(BigInteger())
 
 
-class HostState(Base):
+class HostStateRow(Base):
     """A host that is not up. ``state`` follows from what is said of it and of its leaves.
 
     ``operator`` is what operators said of the host, ``observed`` what observation says and ``nova``
@@ -526,7 +526,7 @@ class HostState(Base):
     nova_evidence: Mapped[str | None] = mapped_column(Text())
 
 
-class ComputeHosts(Base):
+class ComputeHostsRow(Base):
     """What is remembered of the compute hosts of a fabric (``domain.compute_hosts``)."""
 
     __tablename__ = "compute_hosts"
@@ -535,7 +535,7 @@ class ComputeHosts(Base):
     memory: Mapped[HostMemory] = mapped_column(Stored(HOST_MEMORY))
 
 
-class VirtualPort(Base):
+class VirtualPortRow(Base):
     """A virtual port by its GUID, and the port of the adapter that has it (``0x%016x``)."""
 
     __tablename__ = "virtual_port"
@@ -545,7 +545,7 @@ class VirtualPort(Base):
     port: Mapped[str] = mapped_column(exact(18))
 
 
-class HostFeature(Base):
+class HostFeatureRow(Base):
     """Traits and cost of a host that has any."""
 
     __tablename__ = "host_feature"
@@ -556,7 +556,7 @@ class HostFeature(Base):
     cost: Mapped[int]
 
 
-class LinkState(Base):
+class LinkStateRow(Base):
     """A cable that is not up. ``state`` follows from what is said of it and of its switches.
 
     ``operator`` is what operators said of the cable, ``observed`` what observation says, with the
@@ -578,7 +578,7 @@ class LinkState(Base):
     moved: Mapped[bool] = mapped_column(server_default=false())
 
 
-class SwitchState(Base):
+class SwitchStateRow(Base):
     """A switch, by its GUID (``0x%016x``), that operators failed or put under maintenance.
 
     ``said_by`` is an ``Initiator``. ``repaired_at`` is when operators took that
@@ -595,7 +595,7 @@ class SwitchState(Base):
     repaired_at: Mapped[datetime | None] = mapped_column(Moment())
 
 
-class Observation(Base):
+class ObservationRow(Base):
     """What observation of a fabric remembers (``domain.faults.memory``), and its last reading.
 
     ``mode`` is NULL unless an operator chose one, ``mode_by`` at ``mode_since``. ``news`` are
@@ -616,7 +616,7 @@ class Observation(Base):
     observer: Mapped[str | None] = mapped_column(Text())
 
 
-class PortCounters(Base):
+class PortCountersRow(Base):
     """The port counters of a switch, by its GUID (``0x%016x``).
 
     ``reading`` is the newest reading, of ``read_at``; it is ``pending`` until it is accounted.
@@ -636,7 +636,7 @@ class PortCounters(Base):
     erroneous: Mapped[bool]
 
 
-class UfmRequest(Base):
+class UfmRequestRow(Base):
     """A request to UFM that changes members of a partition, from before it is sent until it ended.
 
     ``adds`` says whether the port ``guids`` (``0x%016x``) become members of ``pkey`` or leave.
@@ -655,7 +655,7 @@ class UfmRequest(Base):
     asked_at: Mapped[datetime] = mapped_column(Moment())
 
 
-class UfmWithdrawn(Base):
+class UfmWithdrawnRow(Base):
     """A membership that ``generation`` took from a port (``0x%016x``) in UFM."""
 
     __tablename__ = "ufm_withdrawn"
@@ -666,7 +666,7 @@ class UfmWithdrawn(Base):
     generation: Mapped[int]
 
 
-class UfmMark(Base):
+class UfmMarkRow(Base):
     """A switch port that the service has marked unhealthy in UFM, or is about to."""
 
     __tablename__ = "ufm_mark"
@@ -676,7 +676,7 @@ class UfmMark(Base):
     port: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
 
-class Delta(Base):
+class DeltaRow(Base):
     """The change of the ledger from ``generation`` - 1 to ``generation``, and its stamp."""
 
     __tablename__ = "delta"
@@ -687,7 +687,7 @@ class Delta(Base):
     stamp: Mapped[str | None] = mapped_column(exact(16))
 
 
-class Idempotency(Base):
+class IdempotencyRow(Base):
     """An idempotency key of a project, the request that came with it, and its allocation."""
 
     __tablename__ = "idempotency"
@@ -701,7 +701,7 @@ class Idempotency(Base):
     allocation: Mapped[str] = mapped_column(exact(64), ForeignKey("allocation.id"))
 
 
-class Quota(Base):
+class QuotaRow(Base):
     """The quota of a project: -1 is no limit, NULL the default limit."""
 
     __tablename__ = "quota"
@@ -713,7 +713,7 @@ class Quota(Base):
     slots: Mapped[int | None]
 
 
-class BegunMove(Base):
+class BegunMoveRow(Base):
     """An announced move to other hosts that began, by project; deleted once it is too old to
     count."""
 

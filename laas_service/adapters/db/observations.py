@@ -23,8 +23,8 @@ from laas_service.messages import (
     seconds_by_span,
 )
 
-_ROUTES = select(models.Fabric.routes_generation).where(models.Fabric.id == bindparam("id"))
-_LEASE = select(models.Lease).where(models.Lease.fabric == bindparam("fabric"))
+_ROUTES = select(models.FabricRow.routes_generation).where(models.FabricRow.id == bindparam("id"))
+_LEASE = select(models.LeaseRow).where(models.LeaseRow.fabric == bindparam("fabric"))
 
 
 def uncompared_document(seen: Applied | AgentReport) -> dict[str, list[int]] | None:
@@ -51,7 +51,7 @@ class StoredObservations:
     ledgers: LedgerCache
 
     def note_applied(self, fabric_id: str, applied: Applied) -> None:
-        table, generation = models.Lease, applied.generation
+        table, generation = models.LeaseRow, applied.generation
         with self.transactions.writing("note applied") as session:
             query = select(table).where(table.fabric == fabric_id)
             row = session.scalar(query.with_for_update())
@@ -94,13 +94,13 @@ class StoredObservations:
             return fabric, as_holding(session.scalar(_LEASE, {"fabric": fabric_id}))
 
     def note_compared(self, fabric_id: str) -> None:
-        table = models.Lease
+        table = models.LeaseRow
         step = update(table).where(table.fabric == fabric_id)
         with self.transactions.writing("note compared") as session:
             session.execute(step.values(compared_at=self.transactions.now()))
 
     def note_drift(self, fabric_id: str, kind: Drift, detail: str) -> None:
-        table = models.Drift
+        table = models.DriftRow
         latest = {"detail": detail, "at": self.transactions.now()}
         with self.transactions.writing("note drift") as session:
             locked_generation(session, fabric_id)
@@ -117,25 +117,25 @@ class StoredObservations:
             self._count_repaired(session, fabric_id, kind, detail)
 
     def _count_repaired(self, session: Session, fabric_id: str, kind: Drift, detail: str) -> None:
-        table = models.Drift
+        table = models.DriftRow
         row_of_kind = (table.fabric == fabric_id, table.kind == kind.value)
         session.execute(update(table).where(*row_of_kind).values(repaired=table.repaired + 1))
         self.transactions.announce(session, fabric_id, "drift.repaired", detail, kind)
 
     def drift(self, fabric_id: str) -> Mapping[Drift, int]:
-        return self._counts(fabric_id, models.Drift.found)
+        return self._counts(fabric_id, models.DriftRow.found)
 
     def repaired(self, fabric_id: str) -> Mapping[Drift, int]:
-        return self._counts(fabric_id, models.Drift.repaired)
+        return self._counts(fabric_id, models.DriftRow.repaired)
 
     def _counts(self, fabric_id: str, column: Any) -> Mapping[Drift, int]:
-        table = models.Drift
+        table = models.DriftRow
         with self.transactions.reading() as session:
             query = select(table.kind, column).where(table.fabric == fabric_id)
             return {Drift(kind): count for kind, count in session.execute(query)}
 
 
-def as_holding(row: models.Lease | None) -> Holding:
+def as_holding(row: models.LeaseRow | None) -> Holding:
     """The holder of a lease: a worker, or none."""
     if row is None:
         return Holding()

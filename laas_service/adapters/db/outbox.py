@@ -19,7 +19,7 @@ from laas_service.adapters.db.engine import (
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.messages import Notification
 
-_TABLE = models.Notification
+_TABLE = models.NotificationRow
 
 
 def put(session: Session, notification: Notification) -> None:

@@ -17,7 +17,7 @@ from laas_service.adapters.db.engine import insert_rows
 from laas_service.app.records import AllocationRecord
 from laas_service.domain.errors import LimitExceeded
 
-_TAKEN = select(models.PkeyClaim.pkey).where(models.PkeyClaim.fabric == bindparam("fabric"))
+_TAKEN = select(models.PkeyClaimRow.pkey).where(models.PkeyClaimRow.fabric == bindparam("fabric"))
 
 
 def free(session: Session, fabric_id: str, pkeys: range, count: int) -> list[int]:
@@ -51,19 +51,19 @@ def take(session: Session, record: AllocationRecord, pkeys: Sequence[int]) -> No
     """Insert the claims of keys."""
     owner = {"fabric": record.fabric, "allocation": record.id}
     _taken(session, record.fabric).update(pkeys)
-    insert_rows(session, models.PkeyClaim, *({**owner, "pkey": pkey} for pkey in pkeys))
+    insert_rows(session, models.PkeyClaimRow, *({**owner, "pkey": pkey} for pkey in pkeys))
 
 
 def claimed(session: Session, record: AllocationRecord) -> list[int]:
     """The keys that an allocation has claimed, ascending."""
-    table = models.PkeyClaim
+    table = models.PkeyClaimRow
     query = select(table.pkey).where(table.allocation == record.id).order_by(table.pkey)
     return list(session.scalars(query))
 
 
 def keep_only(session: Session, record: AllocationRecord, pkeys: Sequence[int]) -> None:
     """Delete the claims of an allocation of all other keys."""
-    table = models.PkeyClaim
+    table = models.PkeyClaimRow
     others = table.pkey.not_in(pkeys)
     session.execute(delete(table).where(table.allocation == record.id, others))
 

@@ -27,7 +27,7 @@ from laas_service.domain.faults.counters import Findings, Owners, SwitchCounters
 from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.topology import Link
 
-_TABLE = models.PortCounters
+_TABLE = models.PortCountersRow
 
 TRIES = 10
 """Attempts at a write; two first readings of a switch at the same time make one of them fail."""
@@ -114,7 +114,7 @@ def dismiss_errors(session: Session, fabric: FabricRecord, link: Link) -> None:
         row.erroneous = bool(kept)
 
 
-def _row(session: Session, fabric_id: str, guid: int) -> models.PortCounters | None:
+def _row(session: Session, fabric_id: str, guid: int) -> models.PortCountersRow | None:
     """The row of a switch, locked."""
     query = select(_TABLE).where(_TABLE.fabric == fabric_id, _TABLE.guid == _name(guid))
     return session.scalar(query.with_for_update())

@@ -28,7 +28,7 @@ class QueueRooms:
 
     def room(self, fabric_id: str) -> QueueRoom | None:
         with self.transactions.reading() as session:
-            row = session.get(models.QueueRoom, fabric_id)
+            row = session.get(models.QueueRoomRow, fabric_id)
             return None if row is None else room_from(row.document, row.version)
 
     def record_room(
@@ -69,7 +69,7 @@ class QueueRooms:
 
     def _replace(self, session: Session, room: QueueRoom) -> None:
         """Record the plan in place of the version before. Raises: ConcurrentUpdate."""
-        table, values = models.QueueRoom, {"document": room_document(room)}
+        table, values = models.QueueRoomRow, {"document": room_document(room)}
         if room.version:
             step = update(table).where(table.fabric == room.fabric, table.version == room.version)
             if rows_changed(session, step.values(version=room.version + 1, **values)):

@@ -32,9 +32,9 @@ def limits(session: Session, project_id: str, default: Limits) -> Limits:
 
     The row is read once in a session.
     """
-    known: dict[str, models.Quota | None] = session.info.setdefault(_KNOWN, {})
+    known: dict[str, models.QuotaRow | None] = session.info.setdefault(_KNOWN, {})
     if project_id not in known:
-        known[project_id] = session.get(models.Quota, project_id)
+        known[project_id] = session.get(models.QuotaRow, project_id)
     row = known[project_id]
     if row is None:
         return default
@@ -64,7 +64,7 @@ def lock(session: Session, new: AllocationRequest, limits: Limits) -> None:
 
 def lock_all(session: Session) -> None:
     """Lock the rows of all fabrics, in one order."""
-    table = models.Fabric
+    table = models.FabricRow
     session.execute(select(table.generation).order_by(table.id).with_for_update()).all()
 
 
@@ -124,14 +124,14 @@ def check_move(
 
 def count_move(session: Session, project_id: str, now: datetime) -> None:
     """Count a move to other hosts that begins; forget those that are too old to count."""
-    table = models.BegunMove
+    table = models.BegunMoveRow
     session.execute(delete(table).where(table.at <= now - MOVES_PERIOD))
     session.execute(insert(table).values(project_id=project_id, at=now))
 
 
 def _moves(session: Session, project_id: str, now: datetime, but: str = "") -> int:
     """The moves to other hosts that count, those announced included, ``but`` that of one id."""
-    table, allocation = models.BegunMove, models.Allocation
+    table, allocation = models.BegunMoveRow, models.AllocationRow
     begun = select(func.count()).where(
         table.project_id == project_id, table.at > now - MOVES_PERIOD
     )
@@ -150,7 +150,7 @@ def _moves(session: Session, project_id: str, now: datetime, but: str = "") -> i
 
 def _used(session: Session, project_id: str) -> tuple[int, int, int]:
     """The allocations, hosts and slots of the project."""
-    query = COUNTS.where(models.Allocation.project_id == project_id, LIVE)
+    query = COUNTS.where(models.AllocationRow.project_id == project_id, LIVE)
     allocations, hosts, slots = session.execute(query).one()
     return allocations, int(hosts), int(slots)
 
@@ -163,7 +163,7 @@ def check_alone(session: Session, new: AllocationRequest) -> None:
     """
     if not new.alone:
         return
-    table = models.Allocation
+    table = models.AllocationRow
     others = select(func.count()).where(
         table.project_id == new.project_id, LIVE, table.kind != CONTAINER
     )
@@ -174,15 +174,18 @@ def check_alone(session: Session, new: AllocationRequest) -> None:
 COUNTED = (
     func.count(),
     func.coalesce(
-        func.sum(case((models.Allocation.parent.is_(None), models.Allocation.hosts), else_=0)), 0
+        func.sum(
+            case((models.AllocationRow.parent.is_(None), models.AllocationRow.hosts), else_=0)
+        ),
+        0,
     ),
     func.coalesce(func.sum(models.SlotsPart.slots), 0),
 )
 """Allocations, hosts and slots; hosts of allocations in a container count with the container."""
 
-COUNTS = with_parts(select(*COUNTED).select_from(models.Allocation), models.SlotsPart)
+COUNTS = with_parts(select(*COUNTED).select_from(models.AllocationRow), models.SlotsPart)
 
-LIVE: ColumnElement[bool] = models.Allocation.state.not_in([state.value for state in OVER])
+LIVE: ColumnElement[bool] = models.AllocationRow.state.not_in([state.value for state in OVER])
 
 
 def _hold(field: str, value: int, most: int | None) -> None:
@@ -247,10 +250,10 @@ class SqlQuotas:
 
     def all(self) -> list[Quota]:
         """Of projects that have a quota of their own or an allocation, by id."""
-        table = models.Allocation
+        table = models.AllocationRow
         usage = COUNTS.add_columns(table.project_id).where(LIVE).group_by(table.project_id)
         with translated(), Session(self._engine) as session:
-            own = {row.project_id: row for row in session.scalars(select(models.Quota))}
+            own = {row.project_id: row for row in session.scalars(select(models.QuotaRow))}
             counts = {
                 id: (int(hosts), count, int(slots))
                 for count, hosts, slots, id in session.execute(usage)
@@ -280,7 +283,7 @@ class SqlQuotas:
         """Set the quota of a project; present allocations stay."""
         with write_transaction(self._engine) as session:
             session.merge(
-                models.Quota(
+                models.QuotaRow(
                     project_id=project_id,
                     hosts=hosts,
                     allocations=allocations,
@@ -292,7 +295,7 @@ class SqlQuotas:
     def unset(self, project_id: str) -> None:
         """Delete the quota of a project, so that the default applies. ``NotFound``."""
         with write_transaction(self._engine) as session:
-            table = models.Quota
+            table = models.QuotaRow
             if session.get(table, project_id) is None:
                 raise NotFound("quota of project", project_id)
             session.execute(delete(table).where(table.project_id == project_id))

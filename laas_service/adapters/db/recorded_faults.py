@@ -28,8 +28,8 @@ Outdated = dict[str, tuple[AllocationFaults, AllocationFaults]]
 def present(session: Session, fabric: FabricRecord) -> dict[str, AllocationFaults]:
     """By allocation: the hosts and links that it has claimed and that have failed, and its
     links under maintenance."""
-    host_claim, link_claim = models.HostClaim, models.LinkClaim
-    host, link = models.HostState, models.LinkState
+    host_claim, link_claim = models.HostClaimRow, models.LinkClaimRow
+    host, link = models.HostStateRow, models.LinkStateRow
     failed_hosts = session.execute(
         select(host_claim.allocation, host_claim.host)
         .join(host, and_(host.fabric == host_claim.fabric, host.host == host_claim.host))
@@ -68,7 +68,7 @@ def present(session: Session, fabric: FabricRecord) -> dict[str, AllocationFault
 
 def outdated(session: Session, fabric: FabricRecord) -> Outdated:
     """Allocations whose recorded faults differ from the present ones."""
-    table, part, faults = models.Allocation, models.FaultsPart, present(session, fabric)
+    table, part, faults = models.AllocationRow, models.FaultsPart, present(session, fabric)
     query = allocation_rows.with_parts(select(table.id, part.faults).select_from(table), part)
     rows = session.execute(
         query.where(table.fabric == fabric.id, or_(part.faults.is_not(None), table.id.in_(faults)))
@@ -94,7 +94,7 @@ def update_records(
     The fabric's row must be locked, so that no transaction claims meanwhile. The state of an
     allocation may still change, until the update here locks its row.
     """
-    table, changed, now = models.Allocation, outdated(session, fabric), transactions.now()
+    table, changed, now = models.AllocationRow, outdated(session, fabric), transactions.now()
     for id, (before, after) in changed.items():
         ended: dict[str, Any] = {"error": None} if after == AllocationFaults() else {}
         session.execute(

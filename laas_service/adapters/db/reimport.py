@@ -62,8 +62,8 @@ class Reimports:
                     session, fabric_id, {"layout": generation + 1}, routes=True
                 )
                 session.execute(
-                    update(models.Fabric)
-                    .where(models.Fabric.id == fabric_id)
+                    update(models.FabricRow)
+                    .where(models.FabricRow.id == fabric_id)
                     .values(
                         topology=topology_document(after.topology),
                         inventory=inventory_document(after.inventory),
@@ -101,16 +101,16 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
 
     New versions make every reader of a record read it again.
     """
-    table = models.Allocation
+    table = models.AllocationRow
     is_placed = models.PlacementPart.placed.is_not(None)
     of_fabric = ALLOCATIONS.where(table.fabric == fabric_id, is_placed)
     held = session.execute(
-        of_fabric.order_by(table.sequence).with_for_update(of=models.Allocation)
+        of_fabric.order_by(table.sequence).with_for_update(of=models.AllocationRow)
     ).all()
-    for shared in (models.SharedLink, models.SharedHost):  # nobody has a slot: ``effects``
+    for shared in (models.SharedLinkRow, models.SharedHostRow):  # nobody has a slot: ``effects``
         session.execute(delete(shared).where(shared.fabric == fabric_id))
     for row in reversed(held):
-        for claim in (models.HostClaim, models.LinkClaim):
+        for claim in (models.HostClaimRow, models.LinkClaimRow):
             session.execute(delete(claim).where(claim.allocation == row.id))
     for row in held:
         placed = numbers.allocation(allocation_from(row.placed))
@@ -140,7 +140,7 @@ def _faults(document: Any, numbers: Renumbering) -> dict[str, Any]:
 
 def _renumber_constraints(session: Session, fabric_id: str, numbers: Renumbering) -> None:
     """Renumber the hosts to avoid, of requests that are not released."""
-    table, terms, hosts = models.Allocation, models.TermsPart, numbers.hosts
+    table, terms, hosts = models.AllocationRow, models.TermsPart, numbers.hosts
     rows = session.execute(
         select(table.id, terms.constraints)
         .join(terms, terms.allocation == table.id)
@@ -160,7 +160,7 @@ def _renumber_constraints(session: Session, fabric_id: str, numbers: Renumbering
 
 def _renumber_states(session: Session, fabric_id: str, numbers: Renumbering) -> None:
     """Renumber states and features of hosts and links that still exist."""
-    state, feature, link = models.HostState, models.HostFeature, models.LinkState
+    state, feature, link = models.HostStateRow, models.HostFeatureRow, models.LinkStateRow
     tables: tuple[tuple[Any, str, Callable[[int], int | None]], ...] = (
         (state, "host", numbers.hosts.get),
         (feature, "host", numbers.hosts.get),

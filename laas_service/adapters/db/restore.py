@@ -104,7 +104,7 @@ def _must_be_at(connection: Connection, header: backup.Header) -> None:
 def _must_be_empty(connection: Connection) -> None:
     present = set(inspect(connection).get_table_names())
     for table in models.Base.metadata.sorted_tables:
-        if table.name in present and table is not models.WorksWith.__table__:
+        if table.name in present and table is not models.WorksWithRow.__table__:
             key = next(iter(table.primary_key))
             if connection.execute(select(key).limit(1)).first() is not None:
                 raise Conflict(
@@ -131,7 +131,7 @@ class _Writer:
         for id, state in self._unfinished:
             reason = f"restored from the backup of {header.made:%Y-%m-%d %H:%M:%S} UTC"
             event = {"allocation": id, "at": now, "state": state, "reason": reason}
-            self._connection.execute(insert(models.Event), event)
+            self._connection.execute(insert(models.EventRow), event)
 
     def _moved(self, table: str, row: dict[str, Any]) -> dict[str, Any]:
         """The row with its numbers moved on, and without holder or reservation."""

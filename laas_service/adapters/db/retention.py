@@ -21,7 +21,7 @@ from laas_service.app.lifecycle import OVER
 from laas_service.app.ports.allocations import Archive
 from laas_service.domain.errors import InvalidInput
 
-WITH_ALLOCATIONS: Sequence[Any] = (models.Event, models.Idempotency)
+WITH_ALLOCATIONS: Sequence[Any] = (models.EventRow, models.IdempotencyRow)
 """Tables whose rows belong to an allocation, by their column ``allocation``."""
 
 
@@ -32,7 +32,7 @@ class Retention:
     transactions: Transactions
 
     def forget(self, age: timedelta, limit: int, archive: Archive | None = None) -> int:
-        table, before = models.Allocation, self.transactions.now() - age
+        table, before = models.AllocationRow, self.transactions.now() - age
         with self.transactions.writing("forget") as session:
             ids = _over(session, before, limit)
             if archive is not None and ids:
@@ -45,7 +45,7 @@ class Retention:
 
 def _over(session: Session, before: datetime, limit: int) -> list[str]:
     """Ids of allocations that were released before then and have nothing recorded inside."""
-    table, child = models.Allocation, aliased(models.Allocation)
+    table, child = models.AllocationRow, aliased(models.AllocationRow)
     query = (
         select(table.id)
         .where(
@@ -62,7 +62,7 @@ def _over(session: Session, before: datetime, limit: int) -> list[str]:
 
 def _documents(session: Session, ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
     """The rows of each allocation: its own, and those that belong to it."""
-    table = models.Allocation
+    table = models.AllocationRow
     allocations = allocation_rows.ALLOCATIONS.where(table.id.in_(ids)).order_by(table.sequence)
     of_each: dict[str, dict[str, Any]] = {
         row.id: {

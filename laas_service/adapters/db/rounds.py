@@ -35,7 +35,7 @@ class Rounds:
 
 def _records(session: Session, rows: Sequence[Row[Any]]) -> tuple[AllocationRecord, ...]:
     """The records of rows, with the users who asked last."""
-    event, asked = models.Event, {}
+    event, asked = models.EventRow, {}
     numbers = [row.id for row in rows]
     for ids in batches(numbers):
         last = (

@@ -44,8 +44,8 @@ that have a default or may be NULL. Names of revisions ascend.
 """
 
 _REVISION = column("version_num", String(32))
-_BOTH = select(_REVISION, models.WorksWith.oldest).select_from(
-    table("alembic_version", _REVISION).outerjoin(models.WorksWith, true())
+_BOTH = select(_REVISION, models.WorksWithRow.oldest).select_from(
+    table("alembic_version", _REVISION).outerjoin(models.WorksWithRow, true())
 )
 
 PATIENCE = 600
@@ -78,7 +78,7 @@ def current(connection: Connection) -> str | None:
 
 def _current_and_oldest(connection: Connection) -> tuple[str | None, str | None]:
     """The revision of the database, and that of the oldest release that works with it."""
-    if not inspect(connection).has_table(models.WorksWith.__tablename__):
+    if not inspect(connection).has_table(models.WorksWithRow.__tablename__):
         return current(connection), None
     row = connection.execute(_BOTH).one_or_none()
     return (None, None) if row is None else (row.version_num, row.oldest)
@@ -146,7 +146,7 @@ def _stop_older(connection: Connection) -> None:
     Called before a migration as well: MariaDB commits each change of a table, and older processes
     must stop before the first one that they do not survive.
     """
-    table = models.WorksWith
+    table = models.WorksWithRow
     if inspect(connection).has_table(table.__tablename__):
         connection.execute(delete(table))
         connection.execute(insert(table).values(oldest=OLDEST))

@@ -23,7 +23,7 @@ GRAIN = 1 << 20
 ROUNDING = 1e-12
 """By how much ``SharedLink.chance`` is less, so that no rounding refuses what fits exactly."""
 
-_HOSTS, _LINKS = models.SharedHost, models.SharedLink
+_HOSTS, _LINKS = models.SharedHostRow, models.SharedLinkRow
 
 _ADD_UNITS = (
     update(cast("Table", _HOSTS.__table__))
@@ -72,14 +72,14 @@ def _insert(session: Session, fabric_id: str, part: Allocation, claimed: Allocat
     slots = claimed.held_slots
     owner = {"fabric": fabric_id, "part": part.id, "allocation": claimed.id}
     units = ({**owner, "host": host, "units": n} for host, n in slots.counts.items())
-    insert_rows(session, models.SlotClaim, *units)
+    insert_rows(session, models.SlotClaimRow, *units)
     loads = ({**owner, "link": p.link, **_named(p[1:])} for p in slots.promised)
-    insert_rows(session, models.LinkLoad, *loads)
+    insert_rows(session, models.LinkLoadRow, *loads)
 
 
 def give_up(session: Session, part: str, id: str) -> None:
     """Take back all slots and promises of an allocation inside ``part``."""
-    claim, load = models.SlotClaim, models.LinkLoad
+    claim, load = models.SlotClaimRow, models.LinkLoadRow
     units = session.execute(select(claim.host, claim.units).where(claim.allocation == id))
     changes = [{"of_part": part, "number": host, "more": -units} for host, units in units]
     rows = session.execute(
@@ -103,7 +103,7 @@ def close(session: Session, part: str) -> None:
 
 
 def _forget(session: Session, id: str) -> None:
-    for table in (models.SlotClaim, models.LinkLoad):
+    for table in (models.SlotClaimRow, models.LinkLoadRow):
         session.execute(delete(table).where(table.allocation == id))
 
 

@@ -21,15 +21,15 @@ from laas_service.app.requests import AllocationRequest
 from laas_service.domain.ledger import LedgerView
 
 _QUEUED = ALLOCATIONS.where(
-    models.Allocation.fabric == bindparam("fabric"),
-    models.Allocation.state == State.QUEUED.value,
-).order_by(models.Allocation.sequence)
+    models.AllocationRow.fabric == bindparam("fabric"),
+    models.AllocationRow.state == State.QUEUED.value,
+).order_by(models.AllocationRow.sequence)
 _ENDS = (
-    select(models.Allocation.id, models.PlacementPart.ends_at)
-    .join(models.PlacementPart, models.PlacementPart.allocation == models.Allocation.id)
+    select(models.AllocationRow.id, models.PlacementPart.ends_at)
+    .join(models.PlacementPart, models.PlacementPart.allocation == models.AllocationRow.id)
     .where(
-        models.Allocation.fabric == bindparam("fabric"),
-        models.Allocation.state.in_([state.value for state in HOLDING]),
+        models.AllocationRow.fabric == bindparam("fabric"),
+        models.AllocationRow.state.in_([state.value for state in HOLDING]),
         models.PlacementPart.ends_at.is_not(None),
     )
 )
@@ -100,7 +100,7 @@ def read_queue(session: Session, fabric_id: str) -> QueueState:
     waiting = tuple(map(record_of, session.execute(_QUEUED, {"fabric": fabric_id})))
     if not waiting:
         return QueueState()
-    row = session.get(models.QueueRoom, fabric_id)
+    row = session.get(models.QueueRoomRow, fabric_id)
     room = None if row is None else room_from(row.document, row.version)
     ends = {row.id: row.ends_at for row in session.execute(_ENDS, {"fabric": fabric_id})}
     return QueueState(waiting, room, ends)

@@ -38,7 +38,7 @@ def findings(connection: Connection) -> list[str]:
     inventories = []
     for id, topology, inventory in _layouts(connection, contradictions):
         inventories.append((id, inventory))
-        rows = connection.execute(ALLOCATIONS.where(models.Allocation.fabric == id)).all()
+        rows = connection.execute(ALLOCATIONS.where(models.AllocationRow.fabric == id)).all()
         contradictions += _generations(connection, id, rows)
         contradictions += _claims(connection, id, topology, rows)
         contradictions += _shared(connection, id, topology, rows)
@@ -69,7 +69,7 @@ def _dangling(connection: Connection) -> Iterator[str]:
                     f"{count} rows of {table.name} name a {key.referred_table.name} ({names}) "
                     "that is not there"
                 )
-    child, parent = models.Allocation.__table__, models.Allocation.__table__.alias()
+    child, parent = models.AllocationRow.__table__, models.AllocationRow.__table__.alias()
     query = (
         select(
             *(child.c.id, child.c.kind, child.c.fabric),
@@ -93,10 +93,10 @@ def _unmatched(key: ForeignKeyConstraint) -> Any:
 
 def _numbers(connection: Connection) -> Iterator[str]:
     """Numbers out of range."""
-    for row in _rows(connection, models.Lease):
+    for row in _rows(connection, models.LeaseRow):
         if row.token < 1:
             yield f"fabric {row.fabric}: the lease has the token {row.token}"
-    for row in _rows(connection, models.Quota):
+    for row in _rows(connection, models.QuotaRow):
         for name in ("hosts", "allocations", "moves", "slots"):
             if (most := getattr(row, name)) is not None and most < -1:
                 yield f"project {row.project_id}: the quota of {name} is {most}"
@@ -109,7 +109,7 @@ def _layouts(
     connection: Connection, contradictions: list[str]
 ) -> Iterator[tuple[str, Topology, Inventory]]:
     """The fabrics that can be read; the others are appended to ``contradictions``."""
-    for row in _rows(connection, models.Fabric):
+    for row in _rows(connection, models.FabricRow):
         try:
             yield row.id, topology_from(row.topology), inventory_from(row.inventory)
         except LaasError as error:
@@ -118,7 +118,7 @@ def _layouts(
 
 def _generations(connection: Connection, id: str, rows: Sequence[Any]) -> Iterator[str]:
     """No record is of a later generation than the fabric, and no delta is missing."""
-    table, delta = models.Fabric, models.Delta
+    table, delta = models.FabricRow, models.DeltaRow
     now, routes = connection.execute(
         select(table.generation, table.routes_generation).where(table.id == id)
     ).one()
@@ -142,15 +142,15 @@ def _states(connection: Connection, id: str, topology: Topology) -> Iterator[str
     tree = topology.tree
     down = {state.value for state in HostState if state is not HostState.UP}
     links_down = {state.value for state in LinkState if state is not LinkState.UP}
-    for row in _rows(connection, models.HostState, fabric=id):
+    for row in _rows(connection, models.HostStateRow, fabric=id):
         if row.host not in hosts or row.state not in down:
             yield f"fabric {id}: host {row.host} is recorded as {row.state!r}"
-    for row in _rows(connection, models.LinkState, fabric=id):
+    for row in _rows(connection, models.LinkStateRow, fabric=id):
         in_tree = 0 <= row.link < tree.leaf_links + tree.spine_links
         absent = in_tree and tree.link_at(row.link) in topology.absent_links
         if not in_tree or absent or row.state not in links_down:
             yield f"fabric {id}: link {row.link} is recorded as {row.state!r}"
-    for row in _rows(connection, models.HostFeature, fabric=id):
+    for row in _rows(connection, models.HostFeatureRow, fabric=id):
         if row.host not in hosts or row.cost < 0:
             yield f"fabric {id}: host {row.host} is described, with cost {row.cost}"
 
@@ -161,7 +161,7 @@ def _words(
     """Each state follows from what operators, observation and Nova say, also of switches."""
     failed, drained = LinkState.FAILED.value, LinkState.DRAINED.value
     switches = {
-        int(row.guid, 16): row.state for row in _rows(connection, models.SwitchState, fabric=id)
+        int(row.guid, 16): row.state for row in _rows(connection, models.SwitchStateRow, fabric=id)
     }
     levels = {switch.guid: switch.level for switch in inventory.switches}
     of_hosts, of_links = defaultdict(set), defaultdict(set)
@@ -178,8 +178,8 @@ def _words(
                 number = topology.tree.link_id(cable.link)
                 of_links[number].add(failed if word == failed else drained)
     for what, model, said in (
-        ("host", models.HostState, of_hosts),
-        ("link", models.LinkState, of_links),
+        ("host", models.HostStateRow, of_hosts),
+        ("link", models.LinkStateRow, of_links),
     ):
         recorded = {}
         for row in _rows(connection, model, fabric=id):
@@ -207,7 +207,7 @@ def _claims(
     tree = topology.tree
     claimed: dict[str, dict[str, set[int]]] = {"host": defaultdict(set), "link": defaultdict(set)}
     scopes = {row.id: row.parent or "" for row in rows}
-    for what, model in (("host", models.HostClaim), ("link", models.LinkClaim)):
+    for what, model in (("host", models.HostClaimRow), ("link", models.LinkClaimRow)):
         owners: Counter[tuple[str, int]] = Counter()
         for claim in _rows(connection, model, fabric=id):
             number = getattr(claim, what)
@@ -218,7 +218,7 @@ def _claims(
         twice = [number for (_, number), count in owners.items() if count > 1]
         if twice:
             yield f"fabric {id}: two owners of {what} {listed(sorted(twice))}"
-    pkey_claims = _rows(connection, models.PkeyClaim, fabric=id)
+    pkey_claims = _rows(connection, models.PkeyClaimRow, fabric=id)
     pkeys = grouped((claim.allocation, claim.pkey) for claim in pkey_claims)
     for row in rows:
         held = yield from _held(row)
@@ -247,12 +247,12 @@ def _shared(
     parts = {row.id: row.parent for row in rows}
     used: Counter[tuple[str, int]] = Counter()
     sums: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for claim in _rows(connection, models.SlotClaim, fabric=id):
+    for claim in _rows(connection, models.SlotClaimRow, fabric=id):
         units[claim.allocation][claim.host] = claim.units
         used[claim.part, claim.host] += claim.units
         if claim.part != parts.get(claim.allocation):
             yield f"allocation {claim.allocation} has slots of {claim.part}, not of its parent"
-    for load in _rows(connection, models.LinkLoad, fabric=id):
+    for load in _rows(connection, models.LinkLoadRow, fabric=id):
         amounts = (load.certain, load.mean, load.variance)
         loads[load.allocation][load.link] = amounts
         for at, amount in enumerate(amounts):
@@ -270,7 +270,7 @@ def _shared(
             yield f"allocation {row.id} claims other promises of links than it has"
     shared = {held.id: held.hosts(topology) for held in placed.values() if held.sharing}
     hosts = {(part, host) for part, numbers in shared.items() for host in numbers}
-    for row in _rows(connection, models.SharedHost, fabric=id):
+    for row in _rows(connection, models.SharedHostRow, fabric=id):
         of = placed.get(row.part)
         if of is None or (row.part, row.host) not in hosts:
             yield f"fabric {id}: {row.part} shares host {row.host}, which it does not share"
@@ -278,7 +278,7 @@ def _shared(
             yield f"fabric {id}: host {row.host} has given {row.used} of {row.slots} slots"
         if row.used != used.pop((row.part, row.host), 0):
             yield f"fabric {id}: host {row.host} counts {row.used} slots, its owners others"
-    for row in _rows(connection, models.SharedLink, fabric=id):
+    for row in _rows(connection, models.SharedLinkRow, fabric=id):
         of = placed.get(row.part)
         shares = of is not None and isinstance(of.kind, SharedHosts)
         if of is None or not shares or row.capacity != int(of.terms.bandwidth * 2**20):
@@ -349,7 +349,7 @@ def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
 
 def _histories(connection: Connection) -> Iterator[str]:
     """The history of an allocation ends with its state."""
-    event, table = models.Event.__table__, models.Allocation.__table__
+    event, table = models.EventRow.__table__, models.AllocationRow.__table__
     last = select(event.c.allocation, func.max(event.c.id).label("id")).group_by(event.c.allocation)
     ends = last.subquery()
     query = select(table.c.id, table.c.state, event.c.state.label("told")).select_from(
@@ -363,7 +363,7 @@ def _histories(connection: Connection) -> Iterator[str]:
 
 
 def _outbox(connection: Connection) -> Iterator[str]:
-    for row in _rows(connection, models.Notification):
+    for row in _rows(connection, models.NotificationRow):
         try:
             messages.read(messages.Notification, row.document)
         except (LaasError, TypeError, KeyError) as error:

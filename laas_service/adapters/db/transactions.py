@@ -73,7 +73,7 @@ NOT_MEASURED: Mapping[Span, float] = {}
 
 def _advancing(routes: bool) -> Update:
     """Moves a fabric on; ``routes`` as in ``Transactions.advance``."""
-    table = models.Fabric
+    table = models.FabricRow
     following = table.generation + bindparam("by", type_=Integer)
     identity = stored(following, bindparam("new_stamp", type_=String))
     # The generation last: MariaDB assigns in order, and would read the new one.
@@ -90,32 +90,32 @@ _ADVANCE = {routes: _advancing(routes) for routes in (False, True)}
 @cache
 def _update(columns: frozenset[str]) -> Update:
     """Sets these columns of an allocation, if it has a known version."""
-    table = models.Allocation
+    table = models.AllocationRow
     row = (table.id == bindparam("known_id"), table.version == bindparam("known_version"))
     step = update(cast("Table", table.__table__)).where(*row)
     return step.values({column: bindparam(column) for column in columns})
 
 
-_COUNTED = models.Fabric.__table__.c.generation
-_GENERATION = select(models.Fabric.generation).where(models.Fabric.id == bindparam("id"))
-_RECORD = allocation_rows.ALLOCATIONS.where(models.Allocation.id == bindparam("id"))
+_COUNTED = models.FabricRow.__table__.c.generation
+_GENERATION = select(models.FabricRow.generation).where(models.FabricRow.id == bindparam("id"))
+_RECORD = allocation_rows.ALLOCATIONS.where(models.AllocationRow.id == bindparam("id"))
 _ENCLOSING = allocation_rows.with_parts(
     select(
-        models.Allocation.id,
-        models.Allocation.fabric,
-        models.Allocation.project_id,
-        models.Allocation.state,
-        models.Allocation.generation,
-        models.Allocation.kind,
+        models.AllocationRow.id,
+        models.AllocationRow.fabric,
+        models.AllocationRow.project_id,
+        models.AllocationRow.state,
+        models.AllocationRow.generation,
+        models.AllocationRow.kind,
         models.SharedHostsPart.sharing,
-    ).select_from(models.Allocation),
+    ).select_from(models.AllocationRow),
     models.SharedHostsPart,
-).where(models.Allocation.id.in_(bindparam("ids", expanding=True)))
-_SEQUENCE = select(models.Allocation.sequence).where(models.Allocation.id == bindparam("id"))
+).where(models.AllocationRow.id.in_(bindparam("ids", expanding=True)))
+_SEQUENCE = select(models.AllocationRow.sequence).where(models.AllocationRow.id == bindparam("id"))
 _NEWEST = (
-    select(models.Event)
-    .where(models.Event.allocation == bindparam("id"))
-    .order_by(models.Event.id.desc())
+    select(models.EventRow)
+    .where(models.EventRow.allocation == bindparam("id"))
+    .order_by(models.EventRow.id.desc())
     .limit(NEWEST)
 )
 
@@ -205,10 +205,10 @@ class Transactions:
         ahead: list[tuple[int, str]] = session.info.get(AHEAD, [])
         generation, stamp = ahead.pop(0) if ahead else self._moved(session, fabric_id, 1, routes)[0]
         delta = {"generation": generation, "change": change, "stamp": stamp}
-        insert_rows(session, models.Delta, {"fabric": fabric_id, **delta})
+        insert_rows(session, models.DeltaRow, {"fabric": fabric_id, **delta})
         session.info[STAMP] = stamp
         if generation % (1 + self._keep_deltas // 100) == 0:
-            table = models.Delta
+            table = models.DeltaRow
             forgotten = table.generation <= generation - self._keep_deltas
             session.execute(delete(table).where(table.fabric == fabric_id, forgotten))
         return generation
@@ -283,9 +283,9 @@ class Transactions:
             "reason": reason,
             "seconds": seconds_document(seconds),
         }
-        insert_rows(session, models.Event, {**event, **initiator})
+        insert_rows(session, models.EventRow, {**event, **initiator})
         if new is not None:
-            history = (as_event(models.Event(**event, **initiator)),)
+            history = (as_event(models.EventRow(**event, **initiator)),)
             record = allocation_rows.new_record(new, history)
         else:
             record = read_record(session, id)
@@ -295,7 +295,7 @@ class Transactions:
 
     def _forget_events(self, session: Session, record: AllocationRecord) -> None:
         """Delete the oldest ``SURPLUS`` events of an allocation, if it has so many too many."""
-        event = models.Event
+        event = models.EventRow
         if record.kept_events < self._keep_events + SURPLUS:
             return
         oldest = select(event.id).where(event.allocation == record.id).order_by(event.id)
@@ -373,7 +373,7 @@ def read_record(session: Session, id: str) -> AllocationRecord:
     record = allocation_rows.record_of(row, events)
     if len(events) < NEWEST:
         return record
-    event = models.Event
+    event = models.EventRow
     kept = session.scalar(select(func.count()).where(event.allocation == id)) or 0
     asked = None
     if record.initiator is None:
@@ -390,7 +390,7 @@ def confirmation(by: ConfirmedBy | None) -> dict[str, Any]:
 
 def locked_generation(session: Session, fabric_id: str) -> int:
     """The fabric's generation; it cannot move on before this transaction ends. ``NotFound``."""
-    table = models.Fabric
+    table = models.FabricRow
     query = select(table.generation).where(table.id == fabric_id).with_for_update()
     generation = session.scalar(query)
     if generation is None:
@@ -404,7 +404,7 @@ def batches(numbers: Sequence[T]) -> Iterator[Sequence[T]]:
         yield numbers[first : first + FEW]
 
 
-def as_event(row: models.Event) -> Event:
+def as_event(row: models.EventRow) -> Event:
     by = None
     if row.request_id is not None:
         by = Initiator(row.request_id, row.user_id or "", row.project_id or "")

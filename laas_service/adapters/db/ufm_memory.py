@@ -18,7 +18,7 @@ from laas_service.domain.inventory import PortRef
 MOST_WITHDRAWN = 100_000
 """Withdrawn memberships of a fabric that are remembered; those of the oldest generations go."""
 
-_REQUEST, _WITHDRAWN, _MARK = models.UfmRequest, models.UfmWithdrawn, models.UfmMark
+_REQUEST, _WITHDRAWN, _MARK = models.UfmRequestRow, models.UfmWithdrawnRow, models.UfmMarkRow
 
 _UNDER_WAY = select(_REQUEST).order_by(_REQUEST.id)
 

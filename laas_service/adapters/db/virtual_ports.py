@@ -32,7 +32,7 @@ class VirtualPorts:
 
     @retrying().wraps
     def set_virtual_ports(self, fabric_id: str, ports: Mapping[int, Sequence[int]]) -> int:
-        table = models.VirtualPort
+        table = models.VirtualPortRow
         with self.transactions.writing("set virtual ports") as session:
             generation = locked_generation(session, fabric_id)
             inventory = self.ledgers.record(session, fabric_id).inventory
@@ -60,7 +60,7 @@ class VirtualPorts:
 
 def recorded(session: Session, fabric_id: str) -> Mapping[int, tuple[int, ...]]:
     """The virtual ports of a fabric, by ascending port GUID."""
-    table = models.VirtualPort
+    table = models.VirtualPortRow
     query = select(table.port, table.guid).where(table.fabric == fabric_id)
     rows = session.execute(query.order_by(table.port, table.guid))
     ports = grouped((int(row.port, 16), int(row.guid, 16)) for row in rows)

@@ -63,13 +63,15 @@ class WriteCheck:
             if self._failing:
                 self._insert(LARGE)  # committed, as SQLite writes nothing that goes at once
             with write_transaction(self._engine) as session:
-                session.execute(insert(models.Worker).values(_row()))
-                session.execute(delete(models.Worker).where(models.Worker.id.startswith(_CHECK)))
+                session.execute(insert(models.WorkerRow).values(_row()))
+                session.execute(
+                    delete(models.WorkerRow).where(models.WorkerRow.id.startswith(_CHECK))
+                )
             self._proved = count
 
     def _insert(self, count: int) -> None:
         with write_transaction(self._engine) as session:
-            session.execute(insert(models.Worker), [_row() for _ in range(count)])
+            session.execute(insert(models.WorkerRow), [_row() for _ in range(count)])
 
 
 def _row() -> dict[str, object]:

@@ -132,13 +132,13 @@ def test_a_long_story_is_read_in_parts(deployment, client, allocate):
     id, many = allocate(2)["id"], 54_000
     row = {"allocation": id, "at": datetime(2026, 1, 1), "state": "active", "reason": "again"}
     with deployment.engine.begin() as connection:
-        connection.execute(insert(models.Event), [row] * many)
+        connection.execute(insert(models.EventRow), [row] * many)
     loaded = []
 
     def load(target, context):
         loaded.append(target.id)
 
-    event.listen(models.Event, "load", load)
+    event.listen(models.EventRow, "load", load)
     try:
         assert deployment.store.allocations.get(id).initiator.user_id == "local"
         shown = client.get(f"/v1/allocations/{id}").json
@@ -149,7 +149,7 @@ def test_a_long_story_is_read_in_parts(deployment, client, allocate):
         client.delete(f"/v1/allocations/{id}")
         deployment.converge()
     finally:
-        event.remove(models.Event, "load", load)
+        event.remove(models.EventRow, "load", load)
     assert client.get(f"/v1/allocations/{id}").json["state"] == "released"
     assert len(loaded) < many / 10
 

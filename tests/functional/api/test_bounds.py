@@ -113,7 +113,7 @@ def odd_risk(deployment, client, allocate, part):
             (placement, {"placed": placed}),
         ):
             connection.execute(update(table).where(table.allocation == odd).values(values))
-        connection.execute(update(models.Delta).values(change={"of": "an earlier release"}))
+        connection.execute(update(models.DeltaRow).values(change={"of": "an earlier release"}))
     deployment.store._ledgers.forget("main")
     return odd
 

@@ -52,8 +52,8 @@ LEFT_OUT = (
 
 TALLY = (
     *(select(func.count()).select_from(table) for table in models.Base.metadata.sorted_tables),
-    select(func.sum(models.Allocation.version)),
-    select(func.sum(models.Fabric.generation)),
+    select(func.sum(models.AllocationRow.version)),
+    select(func.sum(models.FabricRow.generation)),
 )
 """Queries whose results grow with every recorded change."""
 

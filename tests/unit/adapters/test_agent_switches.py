@@ -95,10 +95,10 @@ def test_the_database_itself_refuses_a_second_active_one(managed):
     """The database accepts several standby agents and one active agent for each fabric."""
     row = {"fabric": "f", "condition": "starting", "seen_at": EPOCH}
     with write_transaction(managed._engine) as session:
-        session.add_all([models.Agent(name=name, active=None, **row) for name in "abc"])
-        session.add(models.Agent(name="d", active=True, **row))
+        session.add_all([models.AgentRow(name=name, active=None, **row) for name in "abc"])
+        session.add(models.AgentRow(name="d", active=True, **row))
     with pytest.raises(DBDuplicateEntry), write_transaction(managed._engine) as session:
-        session.add(models.Agent(name="e", active=True, **row))
+        session.add(models.AgentRow(name="e", active=True, **row))
 
 
 def test_a_report_from_before_the_clock_was_set_back_counts_as_old(agents, clock):

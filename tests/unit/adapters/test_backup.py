@@ -247,7 +247,7 @@ def test_nothing_that_others_have_seen_goes_back(told, empty, tmp_path):
 
 def _token(store):
     with store._engine.connect() as connection:
-        return connection.scalar(sa.select(models.Lease.token))
+        return connection.scalar(sa.select(models.LeaseRow.token))
 
 
 def test_a_process_that_ran_through_a_restore_reads_the_fabric_anew(told, empty, tmp_path):

@@ -128,7 +128,7 @@ def test_an_observed_fault_ends_when_the_cable_is_up(site):
     assert site.failed == set()
     assert site.said(A) == []
     with site.store._engine.connect() as connection:
-        assert connection.execute(sa.select(models.LinkState)).all() == []
+        assert connection.execute(sa.select(models.LinkStateRow)).all() == []
 
 
 def test_operator_and_observation_speak_side_by_side(site):
@@ -416,6 +416,6 @@ def test_who_accepted_an_alarm_is_recorded(site):
 def test_what_earlier_releases_recorded_is_the_operators_word(site):
     site.store.components.set_link_state("f", A, LinkState.FAILED)
     with site.store._engine.begin() as connection:
-        connection.execute(sa.update(models.LinkState).values(operator_since=None))
+        connection.execute(sa.update(models.LinkStateRow).values(operator_since=None))
     [word] = site.store.components.words("f").links[A]
     assert (word.source, word.state, word.since) == (Source.OPERATOR, "failed", None)

@@ -152,7 +152,7 @@ def test_who_reads_late_does_not_lift_the_numbers(past):
     store, _ = past
     before = store.fabrics.get("f").generation
     with store._transactions.reading() as session:
-        session.scalar(sa.select(models.Fabric.generation))
+        session.scalar(sa.select(models.FabricRow.generation))
         admit(store, "b", 1)
         store.fabrics.ledger("f")
         store._ledgers._newest["f"] = (before + 1, store.fabrics.get("f").stamp)
@@ -168,10 +168,10 @@ def test_a_release_without_stamps_beside_this_one_is_understood(past):
     number = store.fabrics.get("f").generation
     with store._engine.begin() as connection:
         connection.execute(
-            sa.update(models.Fabric).values(generation=number + 1, routes_generation=number + 1)
+            sa.update(models.FabricRow).values(generation=number + 1, routes_generation=number + 1)
         )
         row = {"fabric": "f", "generation": number + 1, "change": {"host": 3, "state": "drained"}}
-        connection.execute(sa.insert(models.Delta).values(row))
+        connection.execute(sa.insert(models.DeltaRow).values(row))
     assert store.fabrics.ledger("f")[0].drained_hosts == {3}
     fabric = store.fabrics.get("f")
     assert (fabric.stamp, fabric.routes_stamp) == ("", "")
@@ -189,6 +189,6 @@ def test_a_double_claim_that_the_tables_confirm_is_told(past):
 
     with store._engine.begin() as connection:
         row = {"fabric": "f", "host": 1, "allocation": "a"}
-        connection.execute(sa.insert(models.HostClaim).values(row))
+        connection.execute(sa.insert(models.HostClaimRow).values(row))
     with pytest.raises(DoubleClaim):
         store.admissions.admit(new("b"), taken)

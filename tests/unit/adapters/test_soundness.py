@@ -138,6 +138,6 @@ def test_what_does_not_agree_is_found(spoil, statement, said):
 
 def test_a_fabric_that_cannot_be_read(spoil, store):
     with store._engine.begin() as connection:
-        fabric = models.Fabric
+        fabric = models.FabricRow
         connection.execute(sa.update(fabric).values(topology={"m": [0]}))
     assert any(finding.startswith("fabric f cannot be read") for finding in spoil())

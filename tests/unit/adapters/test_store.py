@@ -118,7 +118,7 @@ def test_migrations_make_what_the_models_say(store):
 
 def test_the_table_of_all_allocations_has_what_all_have():
     """What belongs to a kind of tenancy or to a state is in a table of ``models.PARTS``."""
-    assert len(models.Allocation.__table__.columns) <= 20
+    assert len(models.AllocationRow.__table__.columns) <= 20
     assert {part.__tablename__ for part in models.PARTS} <= {*models.Base.metadata.tables}
 
 
@@ -895,7 +895,7 @@ def test_what_is_due_is_what_the_lifecycle_has_an_action_for(managed, state):
     ):
         with sa.orm.Session(managed._engine) as session:
             session.execute(
-                sa.update(models.Allocation).values(state=state.value, handed_back=handed_back)
+                sa.update(models.AllocationRow).values(state=state.value, handed_back=handed_back)
             )
             change = {"phase": phase and phase.value, "leaving": leaving if phase else None}
             allocation_rows.write(session, "a", {**change, "faults": faults})
@@ -1069,7 +1069,7 @@ def slots(store: SqlStore, id: str, part: str, demand: SlotDemand, **changes):
 
 def sums(store: SqlStore):
     """(used slots by host, certain promises by directed link) of all that is shared."""
-    host, link = models.SharedHost, models.SharedLink
+    host, link = models.SharedHostRow, models.SharedLinkRow
     with store._transactions.reading() as session:
         return (
             dict(session.execute(sa.select(host.host, host.used)).all()),

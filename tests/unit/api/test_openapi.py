@@ -83,6 +83,7 @@ def test_operations_have_distinct_names_and_summaries(spec):
     names = [operation["operationId"] for operation in operations]
     assert len(set(names)) == len(names)
     assert all(operation["summary"] for operation in operations)
+    assert {"fabrics_consolidate", "fabrics_promises", "fabrics_make_room"} <= set(names)
 
 
 def test_parameters_carry_their_limits(spec):

@@ -60,7 +60,7 @@ class PriorityLocks:
 
         The generation cannot move on before this transaction ends. Raises: NotFound.
         """
-        table = models.Fabric
+        table = models.FabricRow
         query = select(table.generation, table.stamp, self._is_taken(fabric_id))
         query = query.where(table.id == fabric_id).with_for_update()
         row = session.execute(query).one_or_none()

@@ -621,7 +621,7 @@ def test_a_recorded_re_import_is_announced_once():
             store.fabrics.reimport("f", generation + 1, result.before, result.after)
         store.fabrics.reimport("f", generation, result.before, result.after)
         with deployment.engine.connect() as connection:
-            (told,) = connection.scalars(sa.select(models.Notification.document)).all()
+            (told,) = connection.scalars(sa.select(models.NotificationRow.document)).all()
     finally:
         deployment.close()
     assert told["event_type"] == "isolated_network.fabric.reimported"

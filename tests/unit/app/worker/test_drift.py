@@ -67,7 +67,9 @@ def looks(world: World, times: int = 2) -> list[str]:
 def told(world: World) -> list[tuple[str, str | None]]:
     """Event types and kinds of the fabrics' notifications; empties the outbox."""
     with Session(world.store._engine) as session:
-        rows = session.scalars(select(models.Notification).order_by(models.Notification.id)).all()
+        rows = session.scalars(
+            select(models.NotificationRow).order_by(models.NotificationRow.id)
+        ).all()
         found = [(row.document["event_type"], row.document["drift"]) for row in rows]
         for row in rows:
             session.delete(row)
