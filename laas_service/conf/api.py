@@ -28,11 +28,13 @@ class ApiOptions(Group, name=GROUP):
     bind_host: str = setting(cfg.HostAddressOpt, "127.0.0.1")
     """Address laas-api listens on.
 
-    With auth_strategy = none it must be a loopback address, because every caller is then
-    an administrator; requests that a proxy forwarded are refused."""
+    With auth_strategy = none it must be a loopback address, because every caller is then an
+    administrator; requests that a proxy forwarded are refused. Set it if clients on other machines
+    reach laas-api without a proxy on this one."""
 
     bind_port: int = setting(cfg.PortOpt, 8780)
-    """Port laas-api listens on. With 0 it takes a free port and logs the number."""
+    """Port laas-api listens on. With 0 it takes a free port and logs the number. Change it if
+    another service has the port."""
 
     auth_strategy: str = setting(
         cfg.StrOpt,
@@ -72,11 +74,12 @@ class ApiOptions(Group, name=GROUP):
 
     The audit trail names the address that a request came from. Only of a request from one of these
     addresses does it name the client that Forwarded or X-Forwarded-For gives: the last address
-    there that is not a proxy's."""
+    there that is not a proxy's. Set it as soon as a proxy stands in front of the API."""
 
     audit: bool = setting(cfg.BoolOpt, True, mutable=True)
-    """Whether the logger laas_service.audit gets a line for each request that changes something
-    or is denied. The line names initiator, action and outcome in the fields of a CADF event."""
+    """Whether the logger laas_service.audit gets a line for each request that changes something or
+    is denied. The line names initiator, action and outcome in the fields of a CADF event. Set False
+    only where a proxy already records every request with its user."""
 
     search_budget: int = setting(cfg.IntOpt, 4_000_000, min=100_000)
     """Work that all searches for one request may do together: the search for a placement of hosts
@@ -98,7 +101,8 @@ class ApiOptions(Group, name=GROUP):
     comparison in laas-plan. Enable one of them only where tenants need no links of their own."""
 
     default_policy: str = setting(cfg.StrOpt, "jigsaw")
-    """Policy of requests that name none. It must be one of enabled_policies."""
+    """Policy of requests that name none. It must be one of enabled_policies. Change it if most
+    requests should have a shape of another policy."""
 
     contention_free: ContentionFree | None = setting(
         cfg.StrOpt,
@@ -112,11 +116,12 @@ class ApiOptions(Group, name=GROUP):
     )
     """What requests want that do not say whether their shape has to be free of contention: that no
     shift of their hosts puts two flows on one link. The page of policies has the cost of each value
-    in utilization."""
+    in utilization. Choose prefer for tenants that run collective operations, and require if their
+    run times must repeat."""
 
     default_fabric: str | None = setting(cfg.StrOpt)
-    """Fabric of requests and commands that name none. Without this option, they have to name one if
-    the service manages several fabrics."""
+    """Fabric of requests and commands that name none. Set it if the service manages several fabrics
+    and most requests are for one of them; without it they have to name one."""
 
     @property
     def policies(self) -> dict[str, Policy]:

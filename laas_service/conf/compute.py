@@ -42,7 +42,8 @@ class ComputeOptions(Group, name=GROUP):
     does not check that somebody ran them."""
 
     directory: Path = setting(cfg.StrOpt, "$state_dir/compute", read=Path)
-    """Directory of the commands and the state that kind = directory writes."""
+    """Directory of the commands and the state that kind = directory writes. Change it if the person
+    who runs the commands cannot read the state directory."""
 
     pool: str = setting(cfg.StrOpt, "laas-pool")
     """Name of the permanent aggregate that holds every managed host.
@@ -53,7 +54,8 @@ class ComputeOptions(Group, name=GROUP):
 
     sentinel: str = setting(cfg.StrOpt, "laas-nobody", regex="^[^,]{1,255}$")
     """Value of filter_tenant_id, or lessee of a free node, that stands for no project. It must not
-    be the id of a project. With kind = ironic change it only before the first start."""
+    be the id of a project. Change it if a project has this id; with kind = ironic only before the
+    first start."""
 
     host_names: str | None = setting(cfg.StrOpt)
     """File with pairs of names: a host's name in the fabric and its name in Nova, one pair on a
@@ -67,7 +69,8 @@ class ComputeOptions(Group, name=GROUP):
 
     A look finds servers of other projects on hosts of an allocation, however they came there. It
     takes one list of Nova's hypervisors with their servers (about 10 ms of Nova's time for each
-    host), or of Ironic's nodes, and never more than half of the worker's time."""
+    host), or of Ironic's nodes, and never more than half of the worker's time. Lower it if
+    strangers on hosts must be found sooner, raise it where Nova is busy."""
 
     hold_down: float = setting(cfg.FloatOpt, 120.0, min=0.0, mutable=True)
     """Seconds that a host is disabled, down or unknown in Nova, or not free or unknown in Ironic,
@@ -98,8 +101,8 @@ class ComputeOptions(Group, name=GROUP):
     power_off: bool = setting(cfg.BoolOpt, False)
     """Whether to power off nodes of Ironic that leave an allocation, before they are free.
 
-    A lessee may have powered on a node that it never deployed. With kind = nova the service's user
-    then needs the right to set the power of nodes; else it only reads Ironic."""
+    Set it if tenants may power on nodes that they never deployed, as lessees may. With kind = nova
+    the service's user then needs the right to set the power of nodes; else it only reads Ironic."""
 
     clean_steps: str | None = setting(cfg.StrOpt)
     """JSON file with cleaning steps that nodes of Ironic run when they leave an allocation, before
@@ -124,7 +127,8 @@ class ComputeOptions(Group, name=GROUP):
 
     Without it the release cuts the network and waits until somebody has deleted them. Nova allows
     it to administrators only, so the user in [nova] needs the role admin. With kind = ironic a
-    release by force always undeploys the nodes."""
+    release by force always undeploys the nodes. Set it if a release by force must not wait for
+    anybody."""
 
     firmware: list[str] = setting(cfg.ListOpt, [])
     """Firmware versions that nodes of Ironic may have, besides those with which Ironic first saw

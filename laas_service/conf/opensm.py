@@ -113,7 +113,7 @@ class OpenSmOptions(Group, name=GROUP):
     """Port GUIDs (0x...) that every tenant may reach: storage, login, gateways.
 
     Hosts are limited members of the default partition. They reach only its full members: the
-    subnet manager, and these ports. Never list a tenant host."""
+    subnet manager, and these ports. Add what every tenant needs, and never a tenant's host."""
 
     pkeys: range = setting(cfg.StrOpt, "0x0001-0x7ffe", read=tenant_pkeys)
     """Partition keys that new allocations may get, as FIRST-LAST in hexadecimal, without the
@@ -155,7 +155,8 @@ class OpenSmOptions(Group, name=GROUP):
     reload_command: tuple[str, ...] = setting(cfg.ListOpt, [], read=tuple)
     """Command and arguments, separated by commas, that make OpenSM sweep; used instead of pid_file.
 
-    For example 'systemctl,kill,-s,HUP,opensm'. The command runs without a shell."""
+    For example 'systemctl,kill,-s,HUP,opensm'. The command runs without a shell. Set it if OpenSM
+    runs in a container, or as a service of which only the manager may send signals."""
 
     tools: str = setting(cfg.StrOpt, tools.AUTO)
     """Where the process beside OpenSM finds the tools that read the switches: 'auto', 'none', or a
@@ -184,7 +185,7 @@ class OpenSmOptions(Group, name=GROUP):
     that somebody looked (confirmed_by = switches). Set it if your tool needs other options."""
 
     dump_file: Path | None = setting(cfg.StrOpt, read=optional_path)
-    """OpenSM's file opensm-lfts.dump, for sites that cannot use dump_command.
+    """OpenSM's file opensm-lfts.dump. Set it if no tool may read the switches.
 
     OpenSM writes it into dump_files_dir after a sweep if log_flags has 0x40. It shows the tables
     that OpenSM computed, not those in the switches, so confirmed_by is files. At 3,456 hosts the
@@ -219,7 +220,8 @@ class OpenSmOptions(Group, name=GROUP):
     """Seconds to wait after publishing until OpenSM has installed the new tables.
 
     A sweep takes 0.6 s at 1,024 hosts and 2.4 s at 3,456. If it takes longer, the next check
-    confirms the generation."""
+    confirms the generation. Raise it to the longest sweep if allocations should be confirmed at
+    once."""
 
     agent_name: str = setting(
         cfg.StrOpt,
@@ -232,8 +234,8 @@ class OpenSmOptions(Group, name=GROUP):
     Set it if two agents run on one machine."""
 
     agent_fabric: str | None = setting(cfg.StrOpt)
-    """Fabric whose subnet manager laas-opensm-agent supervises. Required if the service
-    manages several fabrics."""
+    """Fabric whose subnet manager laas-opensm-agent supervises. Set it if the service manages
+    several fabrics; without it the agent asks the service for its only one."""
 
     agent_poll_interval: float = setting(cfg.FloatOpt, 2.0, min=0.05)
     """Seconds between two rounds of laas-opensm-agent. A round checks OpenSM and reports to the

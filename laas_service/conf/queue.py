@@ -75,23 +75,26 @@ class QueueOptions(Group, name=GROUP):
     )
     """Whether tenants move so that the first request of a queue fits. A plan is made where it has
     free hosts enough, and only of tenants whose consent, quota of moves ([limits] moves) and cost
-    allow it. The room that a plan makes is held for that request."""
+    allow it. The room that a plan makes is held for that request. Choose advise first, to see what
+    would move; choose on if tenants consented and large requests wait long."""
 
     make_room_max_cost: float | None = setting(cfg.FloatOpt, mutable=True, min=0)
     """Highest move_cost of a tenant that moves for the queue. Without it the cost is not limited.
-    """
+    Set it if tenants give costs in a unit that you agreed on."""
 
     make_room_interval: float = setting(cfg.FloatOpt, 60.0, mutable=True, min=1)
     """Least number of seconds between two plans for a fabric. A search takes up to some seconds of
-    a worker's time, and is repeated only if something has changed."""
+    a worker's time, and is repeated only if something has changed. Raise it where allocations
+    change every few seconds and searches slow the worker."""
 
     make_room_window: tuple[time, time] | None = setting(cfg.StrOpt, "", read=_window, mutable=True)
     """Time of day in UTC in which plans begin, HH:MM-HH:MM; it may contain midnight. Empty: at any
-    time. Outside it plans are shown only."""
+    time. Outside it plans are shown only. Set it if tenants move at night only."""
 
     make_room_hosts: int = setting(cfg.IntOpt, 0, mutable=True, min=0)
     """Size of a tenant for which room is made while nobody waits, within make_room_window; 0: none.
-    The room is not held."""
+    The room is not held. Set it to the size of your usual large request, if such requests come
+    during the day."""
 
     @property
     def order(self) -> Discipline:

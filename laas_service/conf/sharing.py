@@ -31,7 +31,8 @@ class SharingGroup(Group, name=GROUP):
     Upstream OpenSM knows the partition keys of physical ports, not of virtual ones. So the servers
     on a host have all keys of its port, whosever they are. With together, all who share the hosts
     of an allocation have the partition key of that allocation: they share its links, and access to
-    each other, as on one Ethernet segment. With none, requests for class shared are refused."""
+    each other, as on one Ethernet segment. With none, requests for class shared are refused. Choose
+    together if tenants of class shared trust each other."""
 
     service_level: int = setting(cfg.IntOpt, 1, min=0, max=7)
     """Service level and virtual lane of those who share hosts, apart from owners' (level 0); 0
@@ -57,7 +58,8 @@ class SharingGroup(Group, name=GROUP):
     With neutron, fill in [neutron]; the service's user has to be an administrator there, as only
     administrators may make QoS policies. Neutron limits ports of Ethernet; drivers of InfiniBand's
     virtual functions have no limit of rate. Needs [compute] kind = nova, which tells the servers.
-    """
+    Choose neutron if tenants must not send more than they asked for, directory if a person limits
+    the ports."""
 
 
 NOT_TOGETHER = (

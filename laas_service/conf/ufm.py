@@ -23,7 +23,8 @@ class UfmOptions(Group, name=GROUP):
 
     fabric: str | None = setting(cfg.StrOpt)
     """Id of the fabric that this UFM manages. Required, also if the service manages one fabric
-    only: ports of a fabric must never be written to the UFM of another one."""
+    only: ports of a fabric must never be written to the UFM of another one. Set it wherever url is
+    set."""
 
     token_file: Path | None = setting(cfg.StrOpt, read=optional_path)
     """File with an access token of UFM (its web page, Settings, Access Tokens). Only the user of
@@ -34,10 +35,11 @@ class UfmOptions(Group, name=GROUP):
 
     cert_file: Path | None = setting(cfg.StrOpt, read=optional_path)
     """File with a client certificate that UFM accepts in place of a token, in PEM form. Needs
-    key_file."""
+    key_file. Set it if UFM has no access tokens, or your site issues certificates."""
 
     key_file: Path | None = setting(cfg.StrOpt, read=optional_path)
-    """File with the key of cert_file. Only the user of the worker may read it (mode 0600)."""
+    """File with the key of cert_file. Only the user of the worker may read it (mode 0600). Set it
+    together with cert_file."""
 
     ca_file: Path | None = setting(cfg.StrOpt, read=optional_path)
     """File with the authorities that may have signed UFM's certificate, in PEM form; by default
@@ -70,7 +72,7 @@ class UfmOptions(Group, name=GROUP):
 
     UFM's subnet manager then routes nothing over the link (action 'isolate'). The mark is taken
     back when the quarantine ends; ports that somebody else marked are left alone. The token's user
-    needs the right to do so."""
+    needs the right to do so. Set it if UFM's own routing should leave such links too."""
 
     @property
     def managed(self) -> str:

@@ -17,7 +17,8 @@ class WorkerOptions(Group, name=GROUP):
 
     The API wakes a worker of the same process at once, and other workers over the bus ([DEFAULT]
     transport_url). Without a bus, or while the broker is unreachable, the worker finds new work
-    after at most this long. Each poll costs one short query."""
+    after at most this long. Each poll costs one short query. Lower it without a bus if requests
+    must begin sooner; raise it if the database is far."""
 
     reconcile_interval: float = setting(cfg.FloatOpt, 300.0, mutable=True, min=1.0)
     """Seconds between two full reconciliations of the recorded with the observed state.
@@ -73,11 +74,13 @@ class WorkerOptions(Group, name=GROUP):
 
     retry_first: float = setting(cfg.FloatOpt, 1.0, mutable=True, min=0.01)
     """Seconds until a step that failed, or has to wait, is tried again. The pause doubles each time
-    up to retry_last, and is shortened at random by up to half to spread retries."""
+    up to retry_last, and is shortened at random by up to half to spread retries. Raise it if Nova
+    or OpenSM are slow to recover."""
 
     retry_last: float = setting(cfg.FloatOpt, 60.0, mutable=True, min=0.01)
-    """Longest pause in seconds between two attempts of a step. It bounds how late a release
-    notices that the last server is gone, or an allocation that Nova is reachable again."""
+    """Longest pause in seconds between two attempts of a step. It bounds how late a release notices
+    that the last server is gone, or an allocation that Nova is reachable again. Lower it if
+    releases must notice sooner that the last server is gone."""
 
     move_window: float = setting(cfg.FloatOpt, 3600.0, mutable=True, min=0.0)
     """Seconds that a tenant has to empty the hosts that a move takes from it.

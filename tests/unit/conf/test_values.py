@@ -134,6 +134,10 @@ def test_the_worker_has_all_of_its_options(tmp_path):
     assert {getattr(made, name) for name in OWN["worker"]} == {1}
 
 
+def test_moves_end_after_the_window(tmp_path):
+    assert WorkerOptions.of(configured(tmp_path, worker="move_window = 60")).move_window == 60
+
+
 def test_ufm_has_all_of_its_options(tmp_path):
     lines = "url = https://ufm\nfabric = f\ntoken_file = /t\ncert_file = /c\nkey_file = /k\n"
     lines += (
