@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from laas_service.client.command import YES, ListCommand, RestCommand, ShowComma
 from laas_service.client.formatting import printable
 from laas_service.client.options import (
     CONSENT,
+    DEFAULT_TIMEOUT,
     FABRIC_OPTION,
     PARENT,
     POLICY,
@@ -422,6 +424,27 @@ class Retry(ShowCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         return _changed(rest, args, "POST", f"{_path(rest, args)}/retry")
+
+
+class Wait(ListCommand):
+    """Wait until allocations no longer change, and list them"""
+
+    listed = "allocations"
+    arguments = (
+        argument("allocations", metavar="ALLOCATION", nargs="+", help="name or id"),
+        argument(
+            "--timeout",
+            type=duration,
+            metavar="TIME",
+            default=DEFAULT_TIMEOUT,
+            help=f"longest time to wait, such as 90 or 10m; default={DEFAULT_TIMEOUT:g} s",
+        ),
+    )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        end = time.monotonic() + args.timeout
+        found = [rest.allocation(named) for named in args.allocations]
+        return [rest.settled(one, max(0.0, end - time.monotonic())) for one in found]
 
 
 class Delete(RestCommand):

@@ -12,14 +12,16 @@ import argparse
 import json
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from laas_service.client.formatting import BULKY, COLUMNS, lines, printable
+from laas_service.client.formatting import BULKY, COLUMNS, grouped, lines, marked, printable
 from laas_service.client.options import DEFAULT_TIMEOUT, Argument, argument
 from laas_service.client.rest import Interrupted, Refused, Rest, WaitEnded
 from laas_service.client.tables import Table
@@ -39,6 +41,20 @@ WAIT = (
     ),
 )
 """Options of commands that can wait, unless the application has a ``WAIT`` of its own."""
+
+WIDE = argument("--wide", action="store_true", help="show every column, however wide")
+
+WATCH = argument(
+    "--watch",
+    type=duration,
+    nargs="?",
+    const=2.0,
+    metavar="TIME",
+    help="show it again every 2 s, or so often, until Ctrl-C",
+)
+
+CLEAR = "\x1b[H\x1b[2J"
+"""Clears a terminal."""
 
 YES = argument("--yes", action="store_true", help="do not ask before hosts or links are given back")
 """The option of commands that ask before they shrink or free something."""
@@ -110,7 +126,7 @@ class RestCommand(Command):
 
     def answered(self, args: argparse.Namespace) -> Any:
         """The answer to the arguments as this command line has them."""
-        if "timeout" in args:
+        if self.waits and "timeout" in args:
             args.wait = args.timeout if args.wait else None
         try:
             rest: Rest = self.app.client_manager.isolated_network
@@ -175,8 +191,27 @@ class DisplayCommand(RestCommand):
         plugins["table"].obj = Table()
         return plugins
 
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        for add in WIDE, WATCH:
+            add(parser)
+        return parser
+
+    def carry_out(self, args: argparse.Namespace) -> int:
+        status = super().carry_out(args)
+        with suppress(KeyboardInterrupt):
+            while args.watch is not None:
+                time.sleep(args.watch)
+                if self.app.stdout.isatty():
+                    self.app.stdout.write(CLEAR)
+                status = super().carry_out(args)
+                self.app.stdout.flush()
+        return status
+
     def named(self, args: argparse.Namespace, columns: Sequence[str]) -> list[str]:
         """The columns as this format names them; ends the command if one asked for is unknown."""
+        if args.wide:
+            args.max_width = 0
         for option in ("columns", "sort_columns"):
             for asked in getattr(args, option, ()):
                 if _field(asked) not in columns:
@@ -193,8 +228,13 @@ class ShowCommand(DisplayCommand, ShowOne):
 
     def take_action(self, args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
         shown: Mapping[str, Any] = self.answered(args)
-        if args.formatter == "table" and not args.columns and "links" in shown:
-            shown = {name: value for name, value in shown.items() if name not in BULKY}
+        if args.formatter == "table" and not (args.columns or args.wide):
+            if "links" in shown:
+                shown = {name: value for name, value in shown.items() if name not in BULKY}
+            if "history" in shown:
+                shown = grouped(marked(dict(shown)))
+            else:
+                shown = {name: value for name, value in shown.items() if value is not None}
         self.named(args, list(shown))
         plain = args.formatter in ("csv", "value", "shell")
         values = [lines(value) if plain else value for value in shown.values()]
@@ -212,6 +252,8 @@ class ListCommand(DisplayCommand, Lister):
             dict.fromkeys([*COLUMNS[self.listed], *(items[0] if args.columns and items else ())])
         )
         plain = args.formatter in ("csv", "value")
+        if args.formatter == "table":
+            items = [marked(item) for item in items]
         rows = [[item.get(column) for column in columns] for item in items]
         if plain:
             rows = [[" ".join(lines(value).split("\n")) for value in row] for row in rows]

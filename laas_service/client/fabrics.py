@@ -12,6 +12,7 @@ from typing import Any
 
 from laas_service.client.allocations import written
 from laas_service.client.command import ListCommand, RestCommand, ShowCommand
+from laas_service.client.formatting import brief
 from laas_service.client.options import (
     FABRIC,
     FABRIC_OPTION,
@@ -27,7 +28,7 @@ from laas_service.client.options import (
     dry_run,
     given,
 )
-from laas_service.client.rest import Refused, Rest
+from laas_service.client.rest import Refused, Rest, changing
 from laas_service.client.usage import count
 
 
@@ -65,6 +66,39 @@ class Utilization(ShowCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         return rest.get(f"{rest.fabric(args.fabric)}/utilization")
+
+
+class Status(ShowCommand):
+    """Show on one screen what is free, who waits, and what needs a person"""
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        fabrics, needs = [], []
+        for fabric in rest.listed("/v1/fabrics", "fabrics"):
+            path = rest.fabric(fabric["id"])
+            used, routing = (rest.get(f"{path}/{name}") for name in ("utilization", "routing"))
+            fabrics.append(
+                {"id": fabric["id"], **used["hosts"], "allocations": used["allocations"]}
+            )
+            for manager in routing["subnet_managers"]:
+                if manager["problem"]:
+                    needs.append(f"{fabric['id']}, {manager['name']}: {manager['problem']}")
+            with suppress(Refused):  # for administrators
+                alarm = rest.get(f"{path}/observation")["alarm"]
+                needs += [f"{fabric['id']}: {brief(alarm)}"] if alarm else []
+        live = list(rest.listed("/v1/allocations", "allocations"))
+        for one in live:
+            if wrong := one.get("error") or one.get("degraded"):
+                needs.append(f"{one['name']} ({one['state']}): {brief(wrong)}")
+        waiting = [one for one in live if one["state"] == "queued"]
+        waiting.sort(key=lambda one: (one["fabric"], one.get("position") or 0))
+        return {
+            "needs_attention": needs,
+            "fabrics": fabrics,
+            "waiting": [
+                f"{one.get('position')}. {one['name']}: {one['requested']} hosts" for one in waiting
+            ],
+            "changing": [f"{one['name']}: {one['state']}" for one in live if changing(one)],
+        }
 
 
 class Routing(ShowCommand):

@@ -8,58 +8,80 @@ from typing import Any
 COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
     "hosts": (
-        "index",
-        "name",
-        "compute_name",
-        "state",
-        "source",
-        "owner",
-        "traits",
-        "cost",
-        "ports",
+        *("name", "state", "source", "owner", "index", "compute_name", "traits", "cost", "ports"),
     ),
-    "links": ("id", "state", "source", "by", "since", "owner", "lower", "upper", "evidence"),
+    "links": ("id", "state", "since", "evidence", "source", "by", "owner", "lower", "upper"),
     "promises": (
         *("link", "direction", "allocation", "bandwidth", "promised", "mean", "deviation"),
         *("outage", "measured"),
     ),
-    "switches": ("guid", "name", "level", "state", "source", "ports", "lid", "positions"),
-    "agents": ("name", "role", "condition", "generation", "published", "seen_at", "detail"),
+    "switches": ("name", "state", "source", "level", "guid", "ports", "lid", "positions"),
+    "agents": ("name", "condition", "seen_at", "detail", "role", "generation", "published"),
     "history": ("number", "at", "state", "reason", "seconds"),
     "allocations": (
-        "id",
-        "name",
-        "project_id",
-        "state",
-        "position",
-        "requested",
-        "parent",
-        "shape",
-        "policy",
-        "degraded",
-        "confirmed_by",
-        "error",
+        *("id", "name", "state", "updated_at", "error", "degraded", "requested", "position"),
+        *("shape", "confirmed_by", "policy", "parent", "project_id"),
     ),
 }
-"""Columns of each list, by the name of its items in REST."""
+"""Columns of each list, by the name of its items in REST: first how it is."""
+
+KEPT = frozenset(("id", "name", "state", "condition", "since", "updated_at", "error", "detail"))
+"""Columns that no table leaves out."""
+
+FOR_A_PERSON = frozenset(
+    (
+        *("error", "failed", "absent", "quarantined", "differs", "other_engine", "wrong_keys"),
+        *("wrong_settings", "dead", "wedged", "refused", "blind"),
+    )
+)
+"""States and conditions that need a person; tables mark them."""
+
+MARK = "! "
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "": (
+        *("id", "name", "state", "updated_at", "error", "degraded", "position", "waits_for"),
+        *("changing", "announced"),
+    ),
+    "what": (
+        *("class", "requested", "slots", "bandwidth", "deviation", "risk", "container", "parent"),
+        *("sharing", "policy", "constraints", "project_id", "fabric", "created_at", "duration"),
+        *("expected_end", "movable", "notice", "move_cost"),
+    ),
+    "where": (
+        *("shape", "hosts", "links", "joining", "leaving", "bridge", "pkey", "pkeys"),
+        *("rails_joined", "cost"),
+    ),
+    "how it is": (),
+    "history": ("history",),
+}
+"""The fields of an allocation as a table shows them; those not named here are how it is."""
+
+
+def grouped(shown: dict[str, Any]) -> dict[str, Any]:
+    """The fields that have a value, in their groups, each below its name in capitals."""
+    full = {name: value for name, value in shown.items() if value not in (None, [], {}, "")}
+    named = {name for group in GROUPS.values() for name in group}
+    rows: dict[str, Any] = {}
+    for title, group in GROUPS.items():
+        names = group or [name for name in full if name not in named]
+        found = {name: full[name] for name in names if name in full}
+        rows.update({**({title.upper(): ""} if title and found else {}), **found})
+    return rows
+
+
+def marked(item: dict[str, Any]) -> dict[str, Any]:
+    """The item with a mark at its state if that, or an error beside it, needs a person."""
+    field = "condition" if "condition" in item else "state"
+    if item.get(field) in FOR_A_PERSON or (field in item and item.get("error")):
+        return {**item, field: f"{MARK}{item[field]}"}
+    return item
 
 
 LEFT_OUT_FIRST = (
-    *(
-        "seconds",
-        "project_id",
-        "positions",
-        "lid",
-        "index",
-        "ports",
-        "policy",
-        "published",
-        "compute_name",
-        "by",
-        "since",
-    ),
-    *("parent", "cost", "confirmed_by", "source", "level", "seen_at", "created_at", "shape"),
-    *("evidence", "traits", "detail"),
+    *("seconds", "project_id", "positions", "lid", "index", "ports", "policy", "published"),
+    *("compute_name", "by", "parent", "cost", "confirmed_by", "source", "level", "seen_at"),
+    *("created_at", "shape", "evidence", "traits"),
 )
 """Columns that a table leaves out, in this order, if the terminal is too narrow for all."""
 
@@ -82,6 +104,8 @@ def lines(value: Any) -> str:
             return ""
         case list():
             return "\n".join(lines(item) for item in value)
+        case {"text": str(text)} | {"detail": str(text)}:
+            return printable(text)
         case {"name": str(name)} | {"id": str(name)}:
             return printable(name)
         case dict():
@@ -128,6 +152,15 @@ def _brief(value: Any) -> str:
                 f"risk {r['risk']:g}: {r['tenants']} tenants{' or more' if r['more'] else ''}"
                 for r in value
             )
+        case [{"free": _, "allocated": _}, *_]:
+            return "\n".join(
+                f"{fabric['id']}: {fabric['free']} of {fabric['total']} hosts free, "
+                f"{fabric['failed']} failed, {fabric['drained']} drained; "
+                + ", ".join(f"{n} {s}" for s, n in fabric["allocations"].items() if n)
+                for fabric in value
+            )
+        case [str(text), *_] if " " in text:
+            return "\n".join(value)
         case [{"index": _, "name": _}, *_]:
             return " ".join(host["name"] for host in value)
         case [{"policy": _, "largest": _}, *_]:

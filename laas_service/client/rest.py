@@ -246,7 +246,7 @@ class Rest:
             Interrupted: Ctrl-C; the text says what the service goes on with.
         """
         deadline = time.monotonic() + seconds
-        while allocation["state"] in CHANGING or allocation.get("changing"):
+        while changing(allocation):
             state = "changing" if allocation.get("changing") else allocation["state"]
             left = f"allocation {allocation['id']} is still {state}"
             if time.monotonic() >= deadline:
@@ -263,6 +263,11 @@ class Rest:
         if allocation["state"] == "error":
             raise Refused(f"allocation {allocation['id']} failed{_reason(allocation)}")
         return allocation
+
+
+def changing(allocation: Row) -> bool:
+    """Whether the service leaves the state of an allocation without a further request."""
+    return allocation["state"] in CHANGING or bool(allocation.get("changing"))
 
 
 def _cause(error: BaseException) -> str:

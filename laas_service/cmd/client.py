@@ -42,7 +42,11 @@ class Commands(CommandManager):
         """Add the entry points of this package; stevedore would import all of them now."""
         for entry in distribution(PACKAGE).entry_points.select(group=namespace):
             words = entry.name.removeprefix("isolated_network_").split("_")
-            own = len(words) == 1 and words != ["view"]  # ``openstack`` has no noun for these
+            own = len(words) == 1 and words[0] not in (
+                "status",
+                "view",
+                "wait",
+            )  # ``openstack`` has no noun for these
             self.commands[" ".join(["allocation", *words] if own else words)] = entry
 
     def below(self, words: Sequence[str]) -> list[str]:

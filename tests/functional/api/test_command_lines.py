@@ -23,6 +23,7 @@ import sys
 import termios
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,12 +86,14 @@ SAMPLES = {
     "link repair": ("leaf-1-3-3",),
     "link show": ("leaf-0-0-0",),
     "quota show": (),
+    "status": (),
     "switch drain": ("leaf-1-2",),
     "switch fail": ("leaf-1-3",),
     "switch maintain": ("leaf-1-1",),
     "switch repair": ("leaf-1-3",),
     "switch show": ("leaf-0-0",),
     "view": (),
+    "wait": BLUE,
 }
 """What each command gets here; they are recorded in this order."""
 
@@ -100,7 +103,7 @@ PLAIN = {"allocation ranks", "view"}
 
 COMMANDS = sorted(set(command.LaasShell().command_manager.commands) - {"help", "complete"})
 
-NO_FABRIC = {"fabric list", "fabric delete", "quota show"}
+NO_FABRIC = {"fabric list", "fabric delete", "quota show", "status", "wait"}
 """Commands that need no fabric to be chosen, beside those about allocations."""
 
 
@@ -125,6 +128,8 @@ class Recording:
             )
             self._answers[key] = (answer.status_code, answer.json, dict(answer.headers))
         status, document, headers = self._answers[key]
+        for entry in document.get("history", ()):
+            entry["seconds"] = {"wait": 0.5}  # not as measured
         if path == "/v1/fabrics" and self.fabrics == 2:
             (fabric,) = document["fabrics"]
             two = [fabric, {**fabric, "id": "other"}]
@@ -132,10 +137,8 @@ class Recording:
         return SimpleNamespace(status_code=status, json=lambda: document, headers=headers)
 
 
-@pytest.fixture(scope="module")
-def site(empty_database, tmp_path_factory):
+def recordings_of(empty_database, directory):
     """A recording for each command, of a service with one fabric."""
-    directory = tmp_path_factory.mktemp("site")
     deployment = Deployment(shutil.copy(empty_database, directory / "laas.db")).add_fabric()
     client = deployment.client()
     for name in ("blue", "old", "older", "gone", "repaired", "stuck"):
@@ -165,6 +168,16 @@ def site(empty_database, tmp_path_factory):
 
     yield recording
     deployment.engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def site(empty_database, tmp_path_factory):
+    yield from recordings_of(empty_database, tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture
+def new_site(empty_database, tmp_path):
+    yield from recordings_of(empty_database, tmp_path)
 
 
 class Terminal(io.StringIO):
@@ -257,6 +270,65 @@ def test_a_terminal_gets_lines_that_fit(run, site, name, width):
         shown = set(re.findall(r"\ballocation-?\w*", out))
         assert shown
         assert all(re.fullmatch(r"allocation-\d", one) for one in shown)  # or not unambiguous
+
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+CHANGING = (
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?(Z|\+00:00))?", lambda found: "T" * len(found[0])),
+    (r"127\.0\.0\.1:\d+/[\w-]{43}", lambda found: "127.0.0.1:PORT/SECRET"),
+    (r"req-[0-9a-f-]{36}", lambda found: "R" * len(found[0])),
+)
+"""What differs from run to run: times, addresses, ids of requests."""
+
+
+@pytest.mark.parametrize("way", ["80", "piped"])
+def test_what_a_person_sees(run, new_site, way):
+    """Compared with a file that a person reads in review; LAAS_WRITE_GOLDEN=1 writes it."""
+    text = ""
+    for name in SAMPLES:
+        status, out, err = run(name, width=80, terminal=way == "80", adapter=new_site(name))
+        assert status == 0, err
+        shown = out + err
+        for pattern, put in CHANGING:
+            shown = re.sub(pattern, put, shown)
+        text += f"$ laas {' '.join((name, *SAMPLES[name]))}\n{shown}\n"
+    golden = GOLDEN / f"commands-{way}.txt"
+    if os.environ.get("LAAS_WRITE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+def test_the_two_jsons_are_the_same(run, site):
+    """``--json`` and ``-f json``, field by field."""
+    for name in COMMANDS:
+        if name not in PLAIN | SILENT:
+            shown, formatted = (
+                json.loads(run(name, *words, adapter=site(name))[1])
+                for words in (("--json",), ("-f", "json"))
+            )
+            assert shown == formatted, name
+            first = shown[0] if isinstance(shown, list) and shown else shown
+            for field in first if shown else ():
+                words = ("-f", "json", "-c", field)
+                one = json.loads(run(name, *words, adapter=site(name))[1])
+                one = one[0] if isinstance(shown, list) else one
+                assert one == {field: first[field]}, (name, field)
+
+
+def test_what_needs_a_person_is_marked_and_stays(run, site):
+    stuck: Any = SimpleNamespace(
+        request=lambda *_, **__: SimpleNamespace(
+            status_code=200, json=lambda: {"allocations": [STUCK], "next": None}
+        )
+    )
+    for width in WIDTHS:
+        status, out, _ = run("allocation list", width=width, terminal=True, adapter=stuck)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
+        assert (status, plain != out) == (0, True)
+        assert "| ! error" in plain
+        for word in STUCK["error"].split():
+            assert word in plain
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -426,6 +498,9 @@ RECORD: dict[str, Any] = {
     "policy": "jigsaw",
     "confirmed_by": None,
 }
+
+
+STUCK = {**RECORD, "state": "error", "error": "nova did not answer for a long time now"}
 
 
 @pytest.fixture
