@@ -80,7 +80,7 @@ class LedgerCache:
     def records(self, session: Session) -> dict[str, tuple[FabricRecord, models.LeaseRow | None]]:
         """All fabrics by id, ascending, with the lease of each."""
         rows = session.execute(_ALL).all()
-        return {row.id: (self._record(session, row.id, row), row.Lease) for row in rows}
+        return {row.id: (self._record(session, row.id, row), row.LeaseRow) for row in rows}
 
     def _record(self, session: Session, id: str, row: Row[Any]) -> FabricRecord:
         """The fabric of a row of numbers."""
