@@ -31,6 +31,7 @@ from laas_service.adapters.forms import (
     validated,
 )
 from laas_service.app.lifecycle import AllocationFaults
+from laas_service.app.plans import PlanStep, RecordedPlan
 from laas_service.app.records import QueueRoom, RoomMove, RoomState
 from laas_service.domain.allocation import (
     Allocation,
@@ -466,6 +467,59 @@ def room_from(document: object, version: int) -> QueueRoom:
         avoided=read.avoided,
         version=version,
     )
+
+
+class _PlanStep(Strict):
+    allocation: StrictStr
+    old: dict[str, Any]
+    new: dict[str, Any]
+    new_hosts: Natural
+    move_cost: StrictFloat
+
+
+class _Plan(Document):
+    steps: list[_PlanStep]
+    cut_off: StrictBool
+    emptied: dict[StrictStr, Any] | None
+
+
+def plan_document(plan: RecordedPlan) -> dict[str, Any]:
+    """A plan of moves as a document; ``plan_from`` inverts it."""
+    return {
+        "version": VERSION,
+        "steps": [
+            {
+                "allocation": step.allocation,
+                "old": allocation_document(step.old),
+                "new": allocation_document(step.new),
+                "new_hosts": step.new_hosts,
+                "move_cost": float(step.move_cost),
+            }
+            for step in plan.steps
+        ],
+        "cut_off": plan.cut_off,
+        "emptied": plan.emptied and dict(plan.emptied),
+    }
+
+
+def plan_from(document: object) -> RecordedPlan:
+    """The plan of a document that ``plan_document`` wrote.
+
+    Raises:
+        InvalidInput: it is no such document; names the field.
+    """
+    read = validated(_Plan, "plan of moves", document)
+    steps = [
+        PlanStep(
+            step.allocation,
+            allocation_from(step.old),
+            allocation_from(step.new),
+            step.new_hosts,
+            step.move_cost,
+        )
+        for step in read.steps
+    ]
+    return RecordedPlan(tuple(steps), read.cut_off, read.emptied)
 
 
 def constraints_document(constraints: Constraints) -> dict[str, Any]:

@@ -102,7 +102,9 @@ def show_map(call: Call, fabric_id: str, query: schemas.MapQuery) -> Answer:
     return Answer(200, schemas.FabricMap.model_validate(shown))
 
 
-def make_room(call: Call, fabric_id: str, body: schemas.NewRoom) -> Answer:
+def make_room(
+    call: Call, fabric_id: str, body: schemas.NewRoom, headers: schemas.Idempotency
+) -> Answer:
     """Plan moves of tenants after which a size fits; unless dry, announce the first."""
     constraints = body.constraints or schemas.Constraints()
     asked = AllocationRequest(
@@ -114,22 +116,28 @@ def make_room(call: Call, fabric_id: str, body: schemas.NewRoom) -> Answer:
     )
     wanted = RoomRequest(asked, Permission(body.moves, body.max_cost, body.override))
     if body.dry_run:
-        plan = call.use_cases.moves.advise(fabric_id, wanted)
+        plan = call.use_cases.moves.advise(call.caller, fabric_id, wanted)
     else:
-        plan = call.use_cases.moves.make_room(call.caller, fabric_id, wanted)
+        plan = call.use_cases.moves.make_room(
+            call.caller, fabric_id, wanted, headers.idempotency_key
+        )
     if isinstance(plan, NoFit):
         return Answer(409, errors.of_refusal(plan))
     begun = any(move.announced for move in plan.moves)
     return Answer(202 if begun else 200, schemas.RoomPlan.of(body.hosts, plan))
 
 
-def let_sleep(call: Call, fabric_id: str, body: schemas.NewSleep) -> Answer:
+def let_sleep(
+    call: Call, fabric_id: str, body: schemas.NewSleep, headers: schemas.Idempotency
+) -> Answer:
     """Plan moves of tenants after which more switches can sleep; unless dry, announce the first."""
     permission = Permission(body.moves, body.max_cost, body.override)
     if body.dry_run:
-        plan = call.use_cases.moves.advise_sleep(fabric_id, permission)
+        plan = call.use_cases.moves.advise_sleep(call.caller, fabric_id, permission)
     else:
-        plan = call.use_cases.moves.let_sleep(call.caller, fabric_id, permission)
+        plan = call.use_cases.moves.let_sleep(
+            call.caller, fabric_id, permission, headers.idempotency_key
+        )
     begun = any(move.announced for move in plan.moves)
     return Answer(202 if begun else 200, schemas.SleepPlan.of(plan))
 
@@ -141,14 +149,18 @@ def show_room(call: Call, fabric_id: str) -> Answer:
     return Answer(200, schemas.QueueRoomShown.shown(fabric, room))
 
 
-def evacuate(call: Call, fabric_id: str, body: schemas.NewEvacuation) -> Answer:
+def evacuate(
+    call: Call, fabric_id: str, body: schemas.NewEvacuation, headers: schemas.Idempotency
+) -> Answer:
     """Drain hosts or a leaf, and announce moves of the tenants there."""
     permission = Permission(max_cost=body.max_cost, override=body.override)
     wanted = EvacuationRequest(tuple(body.hosts or ()), body.switch, permission)
     if body.dry_run:
-        plan = call.use_cases.moves.advise_evacuation(fabric_id, wanted)
+        plan = call.use_cases.moves.advise_evacuation(call.caller, fabric_id, wanted)
     else:
-        plan = call.use_cases.moves.evacuate(call.caller, fabric_id, wanted)
+        plan = call.use_cases.moves.evacuate(
+            call.caller, fabric_id, wanted, headers.idempotency_key
+        )
     begun = any(move.announced for move in plan.moves)
     return Answer(202 if begun else 200, schemas.Evacuation.of(plan))
 

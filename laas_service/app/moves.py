@@ -9,23 +9,37 @@ empty shared hosts, do not depend on each other, so all are.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from tenacity import wait_random
 
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
 from laas_service.app.lookup import Lookup
 from laas_service.app.placement_changes import Replacement, begun
+from laas_service.app.plans import (
+    Announcement,
+    PlanKind,
+    PlanQuestion,
+    PlanStep,
+    Progress,
+    RecordedPlan,
+    moved,
+)
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import Compute, ServerLoad
 from laas_service.app.ports.store import Store
 from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, HostState, QueueRoom
 from laas_service.app.requests import AllocationRequest
+from laas_service.app.retries import retrying
 from laas_service.app.room_planner import (
     NO_OVERRIDE,
+    MovePlan,
     Permission,
     PlannedMove,
     PowerPlan,
@@ -34,9 +48,16 @@ from laas_service.app.room_planner import (
 )
 from laas_service.app.views import leaf
 from laas_service.app.wording import reasons
-from laas_service.domain.allocation import NoFit, Request
+from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.errors import Conflict, DoubleClaim, InvalidInput, LaasError, NotFound
+from laas_service.domain.errors import (
+    ConcurrentUpdate,
+    Conflict,
+    DoubleClaim,
+    InvalidInput,
+    LaasError,
+    NotFound,
+)
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.plan_moves import MOVES_WORK
 
@@ -73,13 +94,47 @@ class Staying:
 
 
 @dataclass(frozen=True, slots=True)
-class Evacuation:
+class Evacuation(MovePlan):
     """The moves off ``hosts`` (numbers), those announced before included, and who stays."""
 
-    fabric: FabricRecord
     hosts: tuple[int, ...]
-    moves: tuple[PlannedMove, ...] = field(default=())
-    staying: tuple[Staying, ...] = field(default=())
+    staying: tuple[Staying, ...]
+
+
+PLANNED = retrying(ConcurrentUpdate, attempts=20, wait=wait_random(0, 0.1))
+"""Plans anew if another request recorded a plan of the fabric first."""
+
+P = TypeVar("P", bound=MovePlan)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[P]):
+    """A question about moves, and how it is answered."""
+
+    question: PlanQuestion
+    plan: Callable[[RecordedPlan | None], P | NoFit]
+    """Gives the plan; takes the one that the question was answered with before, if any."""
+    why: str
+    """For the tenants."""
+    forced: bool
+    all_at_once: bool = False
+    """The moves do not depend on each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """An allocation that is to leave ``hosts``, and where it was to go."""
+
+    record: AllocationRecord
+    hosts: tuple[int, ...]
+    planned: PlanStep | None
+
+    def as_planned(self, draft: Ledger) -> Allocation | None:
+        """The place that was planned, if it is free."""
+        step = self.planned
+        if step is None or step.progress(self.record) is not Progress.TO_COME:
+            return None
+        return step.new if moved(draft.copy(), step.old, step.new) else None
 
 
 class Moves:
@@ -108,74 +163,143 @@ class Moves:
         self._clock = clock
         self._wake = wake
 
-    def advise(self, fabric_id: str, wanted: RoomRequest) -> RoomPlan | NoFit:
-        """The cheapest moves found after which the request fits; nothing changes.
+    def advise(self, caller: Caller, fabric_id: str, wanted: RoomRequest) -> RoomPlan | NoFit:
+        """The cheapest moves found after which the request fits; nothing else changes.
+
+        Moves that are announced or under way count as done. The same request gets the same plan
+        while that holds.
 
         Raises:
             NotFound: there is no such fabric.
             InvalidInput: the policy is not offered, or a number is out of range.
         """
-        asked = wanted.asked
+        return self.advised(caller, self._room(fabric_id, wanted))
+
+    def make_room(
+        self, caller: Caller, fabric_id: str, wanted: RoomRequest, key: str | None = None
+    ) -> RoomPlan | NoFit:
+        """As ``advise``, and announce the first move; the others follow when it is asked again.
+
+        The next move is announced once those before it are over. With an idempotency ``key`` that
+        was used before, nothing is announced.
+
+        Raises: as ``advise``; ConcurrentUpdate, Conflict: its tenant changed meanwhile;
+            IdempotencyMismatch: the key was used for another request.
+        """
+        return self.begun(caller, self._room(fabric_id, wanted), key)
+
+    def _room(self, fabric_id: str, wanted: RoomRequest) -> Asked[RoomPlan]:
+        asked, permission = wanted.asked, wanted.permission
         if asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
-        _check_moves(wanted.permission)
+        _check_moves(permission)
         policy = self._lookup.policy(asked.policy)
         asked = replace(asked, fabric=fabric_id)
         snapshot = self._lookup.read(asked)
         here = snapshot.possible[self._lookup.fabric(snapshot, fabric_id)]
         constraints = self._lookup.constraints(here, asked)
         request = Request("", asked.hosts, constraints=constraints)
-        plan = self.planner.plan(fabric_id, policy, request, wanted.permission)
-        if isinstance(plan, NoFit):
-            return plan
-        return replace(plan, moves=self._priced(plan.fabric, plan.moves))
+        given = (policy.name, asked.hosts, constraints, permission)
+        return Asked(
+            PlanQuestion(fabric_id, PlanKind.ROOM, given),
+            lambda known: self.planner.plan(fabric_id, policy, request, permission, known),
+            f"to make room for {asked.hosts} hosts",
+            permission.override,
+        )
 
-    def make_room(self, caller: Caller, fabric_id: str, wanted: RoomRequest) -> RoomPlan | NoFit:
-        """As ``advise``, and announce the first move; the others follow when it is asked again.
-
-        Raises: as ``advise``; ConcurrentUpdate, Conflict: its tenant changed meanwhile.
-        """
-        plan = self.advise(fabric_id, wanted)
-        if isinstance(plan, NoFit) or not plan.moves:
-            return plan
-        first, *others = plan.moves
-        why = f"to make room for {wanted.asked.hosts} hosts"
-        told = self.announce(caller, first, why, forced=wanted.permission.override)
-        self._wake()
-        return RoomPlan(plan.fabric, (told, *others), plan.cut_off, plan.placement)
-
-    def advise_sleep(self, fabric_id: str, permission: Permission) -> PowerPlan:
-        """Moves that empty leaves, so that more switches can sleep; nothing changes.
+    def advise_sleep(self, caller: Caller, fabric_id: str, permission: Permission) -> PowerPlan:
+        """Moves that empty leaves, so that more switches can sleep; nothing else changes.
 
         Raises:
             NotFound: there is no such fabric.
             InvalidInput: the number of moves is out of range.
             ConcurrentUpdate: an allocation changed meanwhile.
         """
-        _check_moves(permission)
-        plan = self.planner.plan_sleep(fabric_id, permission)
-        return replace(plan, moves=self._priced(plan.fabric, plan.moves))
+        return found(self.advised(caller, self._sleep(fabric_id, permission)))
 
-    def let_sleep(self, caller: Caller, fabric_id: str, permission: Permission) -> PowerPlan:
+    def let_sleep(
+        self, caller: Caller, fabric_id: str, permission: Permission, key: str | None = None
+    ) -> PowerPlan:
         """As ``advise_sleep``, and announce the first move; the others follow when asked again.
 
-        Raises: as ``advise_sleep``; Conflict: its tenant changed meanwhile.
+        ``key`` as in ``make_room``.
+
+        Raises: as ``advise_sleep``; Conflict: its tenant changed meanwhile; IdempotencyMismatch.
         """
-        plan = self.advise_sleep(fabric_id, permission)
-        if not plan.moves:
+        return found(self.begun(caller, self._sleep(fabric_id, permission), key))
+
+    def _sleep(self, fabric_id: str, permission: Permission) -> Asked[PowerPlan]:
+        _check_moves(permission)
+        return Asked(
+            PlanQuestion(fabric_id, PlanKind.SLEEP, (permission,)),
+            lambda known: self.planner.plan_sleep(fabric_id, permission, known),
+            "so that switches can sleep",
+            permission.override,
+        )
+
+    def advised(self, caller: Caller, asked: Asked[P]) -> P | NoFit:
+        """The plan, recorded for those who ask again. Raises: ConcurrentUpdate."""
+        return PLANNED(self._advised_once, caller, asked)
+
+    def _advised_once(self, caller: Caller, asked: Asked[P]) -> P | NoFit:
+        known = self._store.placement_changes.known_plans(asked.question, caller.project_id, None)
+        plan = asked.plan(known.newest)
+        if isinstance(plan, NoFit):
             return plan
-        first, *others = plan.moves
-        forced = permission.override
-        told = self.announce(caller, first, "so that switches can sleep", forced=forced)
-        self._wake()
-        return replace(plan, moves=(told, *others))
+        if plan.moves and plan.recorded != known.newest:
+            by = caller.initiator
+            self._store.placement_changes.record_plan(asked.question, plan.recorded, known, by=by)
+        return self._shown(asked, plan)
+
+    def begun(self, caller: Caller, asked: Asked[P], key: str | None) -> P | NoFit:
+        """The plan, with its next move announced. Raises: ConcurrentUpdate and others."""
+        return PLANNED(self._begun_once, caller, asked, key)
+
+    def _begun_once(self, caller: Caller, asked: Asked[P], key: str | None) -> P | NoFit:
+        known = self._store.placement_changes.known_plans(asked.question, caller.project_id, key)
+        plan = asked.plan(known.newest if known.keyed is None else known.keyed)
+        if isinstance(plan, NoFit):
+            return plan
+        told = list[Announcement]()
+        if known.keyed is None:
+            due = plan.moves if asked.all_at_once else plan.moves[:1]
+            told = [_announcement(caller, move, asked) for move in due if not move.announced]
+        fresh = known.keyed is None and (key is not None or plan.recorded != known.newest)
+        if told or (fresh and (key is not None or plan.moves)):
+            ids = self._store.placement_changes.record_plan(
+                asked.question,
+                plan.recorded,
+                known,
+                announce=told,
+                key=key,
+                limits=self._quotas.limits,
+                by=caller.initiator,
+            )
+            plan = replace(plan, moves=tuple(self._told(move, ids) for move in plan.moves))
+            self._wake()
+        return self._shown(asked, plan)
+
+    def _told(self, move: PlannedMove, ids: Collection[str]) -> PlannedMove:
+        """A move with its record as it is once its tenant is told."""
+        if move.record.id not in ids:
+            return move
+        return replace(move, record=self._store.allocations.get(move.record.id), announced=True)
+
+    def _shown(self, asked: Asked[P], plan: P) -> P:
+        """A plan with its id, and with what its moves cost."""
+        moves = plan.moves
+        if asked.question.kind is not PlanKind.CONSOLIDATION:
+            moves = self._priced(plan.fabric, moves)
+        return replace(plan, id=plan.recorded.id(asked.question), moves=moves)
 
     def queue_room(self, fabric_id: str) -> QueueRoom | None:
         """The last plan that makes room for the fabric's queue; None if there never was one."""
         return self._store.admissions.room(fabric_id)
 
-    def advise_evacuation(self, fabric_id: str, wanted: EvacuationRequest) -> Evacuation:
-        """Where the tenants of hosts would move if these were drained; nothing changes.
+    def advise_evacuation(
+        self, caller: Caller, fabric_id: str, wanted: EvacuationRequest
+    ) -> Evacuation:
+        """Where the tenants of hosts would move if these were drained; nothing else changes.
 
         Each gets the placement with the fewest new hosts that leaves them.
 
@@ -183,59 +307,85 @@ class Moves:
             NotFound: there is no such fabric, host or switch.
             InvalidInput: the switch is no leaf, or neither hosts nor a switch are named.
         """
+        return found(self.advised(caller, self._evacuation(fabric_id, wanted)))
+
+    def evacuate(
+        self, caller: Caller, fabric_id: str, wanted: EvacuationRequest, key: str | None = None
+    ) -> Evacuation:
+        """Drain the hosts, and announce the moves of ``advise_evacuation``.
+
+        Safe to repeat: what was announced stays so. ``key`` as in ``make_room``.
+
+        Raises: as ``advise_evacuation``; ConcurrentUpdate, Conflict: a tenant changed meanwhile;
+            IdempotencyMismatch.
+        """
+        fabric, asked = self._store.fabrics.get(fabric_id), self._evacuation(fabric_id, wanted)
+        if (
+            self._store.placement_changes.known_plans(asked.question, caller.project_id, key).keyed
+            is None
+        ):
+            self._drain(caller, fabric, wanted)
+        plan = found(self.begun(caller, asked, key))
+        self._wake()
+        return plan
+
+    def _drain(self, caller: Caller, fabric: FabricRecord, wanted: EvacuationRequest) -> None:
+        if wanted.switch is not None:
+            switch = leaf.find(fabric, wanted.switch)
+            self._store.components.set_leaf_state(
+                fabric.id, switch.guid, HostState.DRAINED, by=caller.initiator
+            )
+            return
+        for host in self._to_evacuate(fabric, wanted):
+            self._store.components.set_host_state(
+                fabric.id, host, HostState.DRAINED, by=caller.initiator
+            )
+
+    def _evacuation(self, fabric_id: str, wanted: EvacuationRequest) -> Asked[Evacuation]:
         fabric = self._store.fabrics.get(fabric_id)
-        hosts = self._to_evacuate(fabric, wanted)
-        view, _ = self._store.fabrics.ledger(fabric_id)
+        hosts, permission = self._to_evacuate(fabric, wanted), wanted.permission
+        return Asked(
+            PlanQuestion(fabric_id, PlanKind.EVACUATION, (hosts, permission)),
+            lambda known: self._moves_off(fabric, hosts, permission, known),
+            "off drained hosts",
+            permission.override,
+            all_at_once=True,
+        )
+
+    def _moves_off(
+        self,
+        fabric: FabricRecord,
+        hosts: tuple[int, ...],
+        permission: Permission,
+        known: RecordedPlan | None,
+    ) -> Evacuation:
+        """Who moves off hosts, to the places of a ``known`` plan where they are free."""
+        view, _ = self._store.fabrics.ledger(fabric.id)
         draft = view.copy()
         for host in hosts:
             draft.drain_host(host)
         announced = list(
-            every_allocation(self._store.allocations, fabric=fabric_id, states={State.ACTIVE})
+            every_allocation(self._store.allocations, fabric=fabric.id, states={State.ACTIVE})
         )
         for record in announced:
             if record.announced is not None and record.placed is not None:
                 with suppress(DoubleClaim):
                     draft.change(record.announced.joined(record.placed))
+        planned = {} if known is None else {step.allocation: step for step in known.steps}
         moves, staying = list[PlannedMove](), list[Staying]()
         left, effort = self.planner.moves_left(announced), RequestBudget(MOVES_WORK)
         for id, (held, _) in leaf.holders(fabric, view, hosts).items():
             record = self._store.allocations.get(id)
-            answer = self._off(draft, record, held, wanted.permission, left, effort)
+            off = _Leaving(record, held, planned.get(id))
+            answer = self._off(draft, off, permission, left, effort)
             if isinstance(answer, Staying):
                 staying.append(answer)
             else:
                 moves.append(answer)
-        return Evacuation(fabric, hosts, self._priced(fabric, moves), tuple(staying))
-
-    def evacuate(self, caller: Caller, fabric_id: str, wanted: EvacuationRequest) -> Evacuation:
-        """Drain the hosts, and announce the moves of ``advise_evacuation``.
-
-        Safe to repeat: what was announced stays so.
-
-        Raises: as ``advise_evacuation``; ConcurrentUpdate, Conflict: a tenant changed meanwhile.
-        """
-        fabric = self._store.fabrics.get(fabric_id)
-        hosts = self._to_evacuate(fabric, wanted)
-        if wanted.switch is not None:
-            switch = leaf.find(fabric, wanted.switch)
-            self._store.components.set_leaf_state(
-                fabric_id, switch.guid, HostState.DRAINED, by=caller.initiator
-            )
-        else:
-            for host in hosts:
-                self._store.components.set_host_state(
-                    fabric_id, host, HostState.DRAINED, by=caller.initiator
-                )
-        plan = self.advise_evacuation(fabric_id, wanted)
-        forced = wanted.permission.override
-        moves = tuple(
-            move
-            if move.announced
-            else self.announce(caller, move, "off drained hosts", forced=forced)
-            for move in plan.moves
+        recorded = RecordedPlan(tuple(move.step for move in moves), effort.cut)
+        return Evacuation(
+            fabric, tuple(moves), effort.cut, hosts, tuple(staying), recorded=recorded
         )
-        self._wake()
-        return replace(plan, moves=moves)
 
     def _priced(
         self, fabric: FabricRecord, moves: Iterable[PlannedMove]
@@ -276,8 +426,7 @@ class Moves:
     def _off(
         self,
         draft: Ledger,
-        record: AllocationRecord,
-        hosts: tuple[int, ...],
+        off: _Leaving,
         permission: Permission,
         left: dict[str, int],
         effort: RequestBudget,
@@ -286,6 +435,7 @@ class Moves:
 
         The move is taken off those ``left`` to its project, and its search off ``effort``.
         """
+        record, hosts = off.record, off.hosts
         placed, to = record.placed, record.announced
         if placed is not None and to is not None and record.moves_at is not None:
             leaving = placed.beyond(to).hosts(draft.topology)
@@ -300,7 +450,7 @@ class Moves:
         search = Replacement(frozenset(hosts), RequestBudget(effort.left))
         try:
             placed = lifecycle.check_changeable(record)
-            answer = search.chosen(draft, record, placed)
+            answer = off.as_planned(draft) or search.chosen(draft, record, placed)
         except Conflict as error:
             return Staying(record, hosts, str(error))
         effort.left = search.budget.left
@@ -312,22 +462,19 @@ class Moves:
         begins = self._clock() + timedelta(seconds=record.consent.notice)
         return PlannedMove(record, placed, answer, answer.beyond(placed).size, begins)
 
-    def announce(self, caller: Caller, move: PlannedMove, why: str, *, forced: bool) -> PlannedMove:
-        """Record and tell the move. Raises: ConcurrentUpdate, Conflict, QuotaExceeded."""
-        begins = move.begins.isoformat(timespec="seconds")
-        reason = reasons.announced_reason(
-            move.old, move.new, why, begins, caller.user_id, forced=forced
-        )
-        record = self._store.placement_changes.announce(
-            move.record,
-            move.new,
-            move.begins,
-            reason,
-            forced=forced,
-            limits=self._quotas.limits,
-            by=caller.initiator,
-        )
-        return replace(move, record=record, announced=True)
+
+def _announcement(caller: Caller, move: PlannedMove, asked: Asked[Any]) -> Announcement:
+    begins = move.begins.isoformat(timespec="seconds")
+    reason = reasons.announced_reason(
+        move.old, move.new, asked.why, begins, caller.user_id, forced=asked.forced
+    )
+    return Announcement(move.record, move.new, move.begins, reason, asked.forced)
+
+
+def found(plan: P | NoFit) -> P:
+    """The plan of a question to which there is always one."""
+    assert not isinstance(plan, NoFit)
+    return plan
 
 
 def _check_moves(permission: Permission) -> None:

@@ -230,6 +230,8 @@ class QueueMoves:
         self._looked[fabric_id] = _Look(now, depends)
         if not movable or (looked is not None and looked.state == depends):
             return 0 if movable else self._withdraw(room)
+        if self._is_coming(fabric_id, head):
+            return self._withdraw(room)
         trusted = {id: record for id, record in movable.items() if id not in avoided}
         plan = self._planned(fabric_id, head, trusted)
         if isinstance(plan, NoFit) and trusted.keys() != movable.keys():
@@ -267,12 +269,19 @@ class QueueMoves:
         head: AllocationRecord | None,
         movable: Mapping[str, AllocationRecord],
     ) -> RoomPlan | NoFit:
-        if head is None:
-            policy, request = self._default_policy, Request("", self._rules.hosts)
-        else:
-            policy, request = self._queue.request(head)
+        policy, request = self._asked(head)
         permission = self._rules.permission
         return self._planner.plan_early(fabric_id, policy, request, permission, movable)
+
+    def _is_coming(self, fabric_id: str, head: AllocationRecord | None) -> bool:
+        """Whether the head fits after moves that are announced or under way."""
+        return self._planner.coming(fabric_id, *self._asked(head)) is not None
+
+    def _asked(self, head: AllocationRecord | None) -> tuple[Policy, Request]:
+        """What room is made for."""
+        if head is None:
+            return self._default_policy, Request("", self._rules.hosts)
+        return self._queue.request(head)
 
     def _advise(self, room: QueueRoom | None, planned: QueueRoom) -> None:
         """Record the plan as advice, unless it is recorded."""

@@ -8,20 +8,30 @@ Within consent, quotas and exemptions.
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from laas_service.app.lifecycle import Change, State
+from laas_service.app.plans import (
+    NO_MOVES,
+    PlanStep,
+    RecordedPlan,
+    is_pending,
+    moved,
+    remaining,
+    with_pending,
+)
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.compute import ServerLoad
 from laas_service.app.ports.store import Store
 from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import AllocationRecord, FabricRecord
-from laas_service.domain.admission.constrained import explain_constraints
+from laas_service.domain.admission.constrained import explain_constraints, propose
 from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.domain.idle_links import idle_components
 from laas_service.domain.inventory import Switch
+from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.moves.consent import Movable
 from laas_service.domain.moves.nearest import Nearest
 from laas_service.domain.moves.plan_moves import MOVES_WORK, plan_moves
@@ -73,6 +83,12 @@ class PlannedMove:
         return Change.begun(self.old, self.new, self.bridge)
 
     @property
+    def step(self) -> PlanStep:
+        """The move as it is recorded."""
+        consent = self.record.consent
+        return PlanStep(self.record.id, self.old, self.new, self.new_hosts, consent.move_cost)
+
+    @property
     def cost(self) -> float:
         return self.new_hosts * self.record.consent.move_cost
 
@@ -85,6 +101,9 @@ class MovePlan:
     moves: tuple[PlannedMove, ...]
     cut_off: bool
     """Whether the planner stopped at its budget."""
+    recorded: RecordedPlan = field(default=NO_MOVES, kw_only=True)
+    """The whole plan; ``moves`` are those of it that are not over."""
+    id: str = field(default="", kw_only=True)
 
     @property
     def new_hosts(self) -> int:
@@ -145,19 +164,125 @@ class RoomPlanner:
         policy: Policy,
         request: Request,
         permission: Permission,
-        movable: Mapping[str, AllocationRecord] | None = None,
+        known: RecordedPlan | None = None,
     ) -> RoomPlan | NoFit:
-        """The cheapest moves found after which the request fits.
+        """The moves after which the request fits: those of ``known``, if that plan holds.
 
-        ``movable`` are the allocations that may move, by id; by default all of ``movable``.
+        Otherwise the cheapest moves found. Moves that are announced or under way count as done:
+        they come first in the plan if the request fits only after them.
 
         Raises:
             NotFound: there is no such fabric.
             ConcurrentUpdate: an allocation changed meanwhile.
         """
         fabric = self._store.fabrics.get(fabric_id)
-        candidates = self.movable(fabric_id, permission) if movable is None else movable
-        return self._plan_among(fabric, policy, request, permission, candidates)
+        ledger, _ = self._store.fabrics.ledger(fabric_id)
+        placement = propose(policy, ledger, request)
+        if isinstance(placement, Allocation):
+            return RoomPlan(fabric, (), False, placement)
+        records = self._active(fabric_id)
+        if known is not None and (held := self._held(records, permission, known, ledger)):
+            steps, after = held
+            placement = propose(policy, after, request)
+            if isinstance(placement, Allocation):
+                moves = self.remaining_moves(steps, records)
+                return RoomPlan(fabric, moves, known.cut_off, placement, recorded=known)
+        pending = [one for one in records.values() if is_pending(one)]
+        coming = self._coming(fabric, ledger, policy, request, pending)
+        if coming is not None:
+            return coming
+        done = with_pending(ledger, pending, done=True)
+        movable = self._movable(records.values(), permission)
+        answer = self._plan_among(fabric, done, policy, request, permission, movable)
+        if isinstance(answer, NoFit):
+            return answer
+        moves = answer.moves
+        if not _alone(with_pending(ledger, pending, done=False), moves, policy, request):
+            moves = (*map(self._pending, pending), *moves)
+        recorded = RecordedPlan(tuple(move.step for move in moves), answer.cut_off)
+        return replace(answer, moves=moves, recorded=recorded)
+
+    def coming(self, fabric_id: str, policy: Policy, request: Request) -> RoomPlan | None:
+        """The moves under way or announced after which the request fits; None if it does not."""
+        fabric = self._store.fabrics.get(fabric_id)
+        ledger, _ = self._store.fabrics.ledger(fabric_id)
+        pending = [one for one in self._active(fabric_id).values() if is_pending(one)]
+        return self._coming(fabric, ledger, policy, request, pending)
+
+    def _coming(
+        self,
+        fabric: FabricRecord,
+        ledger: LedgerView,
+        policy: Policy,
+        request: Request,
+        pending: Sequence[AllocationRecord],
+    ) -> RoomPlan | None:
+        """As ``coming``, with none of ``pending`` that is not needed."""
+        needed = list(pending)
+        placement = propose(policy, with_pending(ledger, needed, done=True), request)
+        if not needed or isinstance(placement, NoFit):
+            return None
+        for record in pending:
+            fewer = [one for one in needed if one is not record]
+            draft = with_pending(with_pending(ledger, [record], done=False), fewer, done=True)
+            answer = propose(policy, draft, request)
+            if isinstance(answer, Allocation):
+                needed, placement = fewer, answer
+        moves = tuple(map(self._pending, needed))
+        recorded = RecordedPlan(tuple(move.step for move in moves))
+        return RoomPlan(fabric, moves, False, placement, recorded=recorded)
+
+    def _pending(self, record: AllocationRecord) -> PlannedMove:
+        """The move of a tenant that is announced or under way."""
+        change, placed, to = record.change, record.placed, record.announced
+        if change is not None:
+            old, new = change.old, change.new
+        else:
+            assert placed is not None
+            assert to is not None
+            old, new = placed, to
+        begins = record.moves_at or self._clock()
+        return PlannedMove(record, old, new, _gained(old, new), begins, announced=True)
+
+    def _held(
+        self,
+        records: Mapping[str, AllocationRecord],
+        permission: Permission,
+        known: RecordedPlan,
+        ledger: LedgerView,
+    ) -> tuple[Sequence[PlanStep], Ledger] | None:
+        """The moves of a plan that are left, and the ledger after them; None: it does not hold."""
+        movable = self._movable(records.values(), permission)
+        left = {} if permission.override else self.moves_left(movable.values())
+        own = {step.allocation for step in known.steps}
+        others = [one for one in records.values() if is_pending(one) and one.id not in own]
+
+        def may_move(step: PlanStep) -> bool:
+            if step.allocation not in movable or permission.override:
+                return step.allocation in movable
+            return not self.must_stay([Nearest(step.new, step.new_hosts)], movable, left)
+
+        return remaining(known, records, with_pending(ledger, others, done=False), may_move)
+
+    def remaining_moves(
+        self, steps: Sequence[PlanStep], records: Mapping[str, AllocationRecord]
+    ) -> tuple[PlannedMove, ...]:
+        """Moves of a plan that holds."""
+        moves = list[PlannedMove]()
+        for step in steps:
+            record = records[step.allocation]
+            begins = self._clock() + timedelta(seconds=record.consent.notice)
+            if begun := is_pending(record):
+                begins = record.moves_at or self._clock()
+            moves.append(
+                PlannedMove(record, step.old, step.new, step.new_hosts, begins, announced=begun)
+            )
+        return tuple(moves)
+
+    def _active(self, fabric_id: str) -> dict[str, AllocationRecord]:
+        """The active allocations with hosts of their own that lie in no other, by id."""
+        active = every_allocation(self._store.allocations, fabric=fabric_id, states={State.ACTIVE})
+        return {one.id: one for one in active if one.parent is None and one.placed is not None}
 
     def plan_early(
         self,
@@ -176,7 +301,8 @@ class RoomPlanner:
 
         def within(most: int) -> RoomPlan | NoFit:
             some = {id: r for id, r in movable.items() if notice_class(r.consent.notice) <= most}
-            return self._plan_among(fabric, policy, request, permission, some)
+            ledger, _ = self._store.fabrics.ledger(fabric.id)
+            return self._plan_among(fabric, ledger, policy, request, permission, some)
 
         best = within(classes[-1] if classes else 0)
         if isinstance(best, NoFit) or not best.moves:
@@ -194,13 +320,13 @@ class RoomPlanner:
     def _plan_among(
         self,
         fabric: FabricRecord,
+        ledger: LedgerView,
         policy: Policy,
         request: Request,
         permission: Permission,
         movable: Mapping[str, AllocationRecord],
     ) -> RoomPlan | NoFit:
         """The cheapest moves found of these allocations. Raises: ConcurrentUpdate."""
-        ledger, _ = self._store.fabrics.ledger(fabric.id)
         candidates = dict(movable)
         left = {} if permission.override else self.moves_left(candidates.values())
         while True:
@@ -221,11 +347,14 @@ class RoomPlanner:
             for id in stay:
                 del candidates[id]
 
-    def plan_sleep(self, fabric_id: str, permission: Permission) -> PowerPlan:
+    def plan_sleep(
+        self, fabric_id: str, permission: Permission, known: RecordedPlan | None = None
+    ) -> PowerPlan:
         """Moves that empty leaves, of tenants that may get other hosts, if more switches are idle.
 
-        Of the moves found only those are planned after which most switches are idle: a leaf may be
-        empty at the price of an L2 switch or a spine that is used then.
+        Those of ``known``, if that plan holds. Of the moves found only those are planned after
+        which most switches are idle: a leaf may be empty at the price of an L2 switch or a spine
+        that is used then. Moves that are announced or under way count as done.
 
         Raises:
             NotFound: there is no such fabric.
@@ -233,32 +362,49 @@ class RoomPlanner:
         """
         fabric = self._store.fabrics.get(fabric_id)
         ledger, _ = self._store.fabrics.ledger(fabric_id)
-        candidates = dict(self.movable(fabric_id, permission))
+        records = self._active(fabric_id)
+        now = idle_components(ledger, fabric.inventory).switches
+        if known is not None and (held := self._held(records, permission, known, ledger)):
+            steps, after = held
+            idle = idle_components(after, fabric.inventory).switches
+            if len(idle) > len(now):
+                moves = self.remaining_moves(steps, records)
+                return PowerPlan(fabric, moves, known.cut_off, now, idle, recorded=known)
+        pending = [one for one in records.values() if is_pending(one)]
+        draft = with_pending(ledger, pending, done=True)
+        candidates = self._movable(records.values(), permission)
         left = {} if permission.override else self.moves_left(candidates.values())
         while True:
-            plan = plan_sleep(ledger, permission.moves, lambda one: one.id in candidates)
+            plan = plan_sleep(draft, permission.moves, lambda one: one.id in candidates)
             stay = [] if permission.override else self.must_stay(plan.moves, candidates, left)
             if not stay:
                 break
             for id in stay:
                 del candidates[id]
-        draft = ledger.copy()
-        idle = [idle_components(draft, fabric.inventory).switches]
+        found = [idle_components(draft, fabric.inventory).switches]
         for move in plan.moves:
             draft.change(move.allocation)
-            idle.append(idle_components(draft, fabric.inventory).switches)
-        made = max(range(len(idle)), key=lambda count: len(idle[count]))
+            found.append(idle_components(draft, fabric.inventory).switches)
+        made = max(range(len(found)), key=lambda count: len(found[count]))
         moves = self.planned(plan.moves[:made], candidates)
-        return PowerPlan(fabric, moves, plan.cut_off, idle[0], idle[made])
+        apart = with_pending(ledger, pending, done=False)
+        alone = all(moved(apart, move.old, move.new) for move in moves)
+        if len(found[0]) > len(now) or not alone:
+            moves = (*map(self._pending, pending), *moves)
+        recorded = RecordedPlan(tuple(move.step for move in moves), plan.cut_off)
+        return PowerPlan(fabric, moves, plan.cut_off, now, found[made], recorded=recorded)
 
     def movable(self, fabric_id: str, permission: Permission) -> dict[str, AllocationRecord]:
         """The allocations that may move, if only their links change, by id."""
-        active = every_allocation(self._store.allocations, fabric=fabric_id, states={State.ACTIVE})
+        return self._movable(self._active(fabric_id).values(), permission)
+
+    def _movable(
+        self, active: Iterable[AllocationRecord], permission: Permission
+    ) -> dict[str, AllocationRecord]:
         return {
             record.id: record
             for record in active
             if record.in_compute
-            and record.parent is None
             and record.constraints is None
             and record.change is None
             and record.announced is None
@@ -327,3 +473,16 @@ class RoomPlanner:
                 PlannedMove(record, record.placed, move.allocation, move.new_hosts, begins)
             )
         return tuple(planned)
+
+
+def _alone(ledger: Ledger, moves: Iterable[PlannedMove], policy: Policy, request: Request) -> bool:
+    """Whether the request fits after these moves on a ledger, which has them afterwards."""
+    for move in moves:
+        if not moved(ledger, move.old, move.new):
+            return False
+    return isinstance(propose(policy, ledger, request), Allocation)
+
+
+def _gained(old: Allocation, new: Allocation) -> int:
+    """The hosts that a change claims, or the virtual machines that move."""
+    return new.beyond(old).size if new.kind.whole_hosts else len(new.unit_moves)

@@ -722,3 +722,21 @@ class BegunMoveRow(Base):
     id: Mapped[int] = mapped_column(Serial, primary_key=True)
     project_id: Mapped[str] = mapped_column(exact(255), index=True)
     at: Mapped[datetime] = mapped_column(Moment())
+
+
+class MovePlan(Base):
+    """A plan of moves, the digest of its question, and the idempotency key that it came with.
+
+    ``serial`` counts the plans of a fabric.
+    """
+
+    __tablename__ = "move_plan"
+    __table_args__ = (UniqueConstraint("project_id", "key"),)
+
+    fabric: Mapped[str] = mapped_column(exact(64), ForeignKey("fabric.id"), primary_key=True)
+    serial: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    question: Mapped[str] = mapped_column(exact(32))
+    document: Mapped[Any] = mapped_column(JSON())
+    project_id: Mapped[str] = mapped_column(exact(255))
+    key: Mapped[str | None] = mapped_column(exact(255))
+    at: Mapped[datetime] = mapped_column(Moment())

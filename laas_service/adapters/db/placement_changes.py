@@ -4,7 +4,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
@@ -13,9 +12,9 @@ from laas_service.adapters.db import claims, partition_keys, quotas, recorded_fa
 from laas_service.adapters.db.concurrency.decider import Decider
 from laas_service.adapters.db.concurrency.decision import Decision, Settled, Written
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
+from laas_service.adapters.db.plans import StoredPlans
 from laas_service.adapters.db.transactions import (
     STEP_DONE,
-    Transactions,
     confirmation,
     read_record,
 )
@@ -47,10 +46,9 @@ NOT_ANNOUNCED: Mapping[str, Any] = {"announced": None, "moves_at": None}
 
 
 @dataclass
-class StoredPlacementChanges:
+class StoredPlacementChanges(StoredPlans):
     """How an active allocation gets other hosts or links."""
 
-    transactions: Transactions
     ledgers: LedgerCache
     decider: Decider
 
@@ -109,29 +107,6 @@ class StoredPlacementChanges:
             }
             if back.phase is Phase.WITHDRAW:
                 columns |= self._keys(session, record, back.new)
-            return self.transactions.update(session, record, record.state, reason, by, **columns)
-
-    def announce(
-        self,
-        record: AllocationRecord,
-        to: Allocation,
-        begins: datetime,
-        reason: str,
-        *,
-        forced: bool = False,
-        limits: Limits = NO_LIMITS,
-        by: Initiator | None = None,
-    ) -> AllocationRecord:
-        check_changeable(record)
-        columns: dict[str, Any] = {
-            "announced": allocation_document(to),
-            "moves_at": begins,
-            "move_forced": forced,
-        }
-        with self.transactions.writing("announce") as session:
-            if not forced:
-                quotas.lock_all(session)
-                quotas.check_move(session, record, to, limits, self.transactions.now())
             return self.transactions.update(session, record, record.state, reason, by, **columns)
 
     def drop_announcement(

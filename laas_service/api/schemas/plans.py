@@ -22,6 +22,10 @@ Leaving = Annotated[list[str], Field(description="Hosts that it leaves, by name.
 AfterNotice = Annotated[AwareDatetime, Field(description="After the tenant's notice.")]
 IsAnnounced = Annotated[bool, Field(description="The tenant is told, and it will take place.")]
 MovedHosts = Annotated[int, Field(description="Hosts that tenants newly get, in all.")]
+PlanId = Annotated[
+    str,
+    Field(description="The same question gets the same plan while it holds: its moves stay open."),
+]
 CostOfAll = Annotated[float, Field(description="Of all moves.")]
 
 
@@ -45,7 +49,7 @@ def moving(move: room_planner.PlannedMove) -> dict[str, Any]:
 
 def in_all(plan: room_planner.MovePlan) -> dict[str, Any]:
     """The fields that all plans have in common; ``new_hosts`` has a name of its own in each."""
-    return {"fabric": plan.fabric.id, "cost": plan.cost, "cut_off": plan.cut_off}
+    return {"fabric": plan.fabric.id, "id": plan.id, "cost": plan.cost, "cut_off": plan.cut_off}
 
 
 class HeadRoom(Schema):
@@ -121,13 +125,20 @@ class PlannedMove(Schema):
         )
 
 
+InOrder = Annotated[
+    list[PlannedMove],
+    Field(description="Those that are not over, in order, one after the other."),
+]
+
+
 class RoomPlan(Schema):
     """The cheapest moves found after which a size fits."""
 
     fabric: str
+    id: PlanId
     hosts: int
     fits: Annotated[bool, Field(description="It fits now, without any move.")]
-    moves: Annotated[list[PlannedMove], Field(description="In order, one after the other.")]
+    moves: InOrder
     moved_hosts: MovedHosts
     cost: CostOfAll
     shape: Annotated[Shape | None, Field(description="Of the hosts that it would get.")]
@@ -152,11 +163,12 @@ class SleepPlan(Shown):
     """Moves after which more switches can sleep."""
 
     fabric: str
+    id: PlanId
     idle_now: Annotated[
         list[IdleSwitch], Field(description="Switches that may be turned down, as in `idle`.")
     ]
     idle_after: Annotated[list[IdleSwitch], Field(description="Those after all moves.")]
-    moves: Annotated[list[PlannedMove], Field(description="In order, one after the other.")]
+    moves: InOrder
     moved_hosts: MovedHosts
     cost: CostOfAll
     cut_off: Annotated[
@@ -240,6 +252,7 @@ class Evacuation(Schema):
     """Who moves off drained hosts, and who stays."""
 
     fabric: str
+    id: PlanId
     hosts: Annotated[list[str], Field(description="The hosts, by name.")]
     moves: list[PlannedMove]
     staying: list[Staying]
@@ -249,6 +262,7 @@ class Evacuation(Schema):
     def of(cls, plan: planning.Evacuation) -> Self:
         return cls(
             fabric=plan.fabric.id,
+            id=plan.id,
             hosts=[plan.fabric.inventory.host_names[host] for host in plan.hosts],
             moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
             staying=[Staying.of(plan.fabric, one) for one in plan.staying],

@@ -3,20 +3,25 @@
 """What links promise to tenants on shared hosts, and moves that empty such hosts."""
 
 from laas_service.api.resource import Answer, Call, page
+from laas_service.api.schemas import Idempotency
 from laas_service.api.sharing import schemas
 from laas_service.app.room_planner import Permission
 from laas_service.app.sharing.use_cases import ConsolidationRequest
 from laas_service.domain.errors import InvalidInput
 
 
-def consolidate(call: Call, fabric_id: str, body: schemas.NewConsolidation) -> Answer:
+def consolidate(
+    call: Call, fabric_id: str, body: schemas.NewConsolidation, headers: Idempotency
+) -> Answer:
     """Plan moves of virtual machines that empty shared hosts; unless dry, announce them."""
     permission = Permission(body.moves, body.max_cost, body.override)
     wanted = ConsolidationRequest(body.parent, body.moves_per_host, permission)
     if body.dry_run:
-        plan = call.use_cases.sharing.advise_consolidation(fabric_id, wanted)
+        plan = call.use_cases.sharing.advise_consolidation(call.caller, fabric_id, wanted)
     else:
-        plan = call.use_cases.sharing.consolidate(call.caller, fabric_id, wanted)
+        plan = call.use_cases.sharing.consolidate(
+            call.caller, fabric_id, wanted, headers.idempotency_key
+        )
     begun = any(move.announced for move in plan.moves)
     return Answer(202 if begun else 200, schemas.ConsolidationPlan.of(plan))
 

@@ -17,6 +17,7 @@ from laas_service.api.schemas.plans import (
     IsAnnounced,
     Joining,
     Leaving,
+    PlanId,
     in_all,
     moving,
 )
@@ -132,6 +133,7 @@ class ConsolidationPlan(Schema):
     """Moves of virtual machines after which shared hosts are empty."""
 
     fabric: str
+    id: PlanId
     parent: Annotated[str, Field(description="The allocation that shares its hosts.")]
     hosts: Annotated[list[EmptiedHost], Field(description="In the order of their choice.")]
     leaves: Annotated[

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Changes of an active allocation's placement."""
+"""Changes of an active allocation's placement, and plans of moves."""
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from laas_service.app.plans import Announcement, KnownPlans, PlanQuestion, RecordedPlan
 from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, MoveDecision
-from laas_service.domain.allocation import Allocation
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent
 from laas_service.messages import ConfirmedBy, Initiator
@@ -16,7 +15,7 @@ T = TypeVar("T")
 
 
 class PlacementChanges(Protocol):
-    """Changes of an active allocation's placement."""
+    """Changes of an active allocation's placement, and plans of such changes."""
 
     def move(
         self,
@@ -54,27 +53,34 @@ class PlacementChanges(Protocol):
                 withdrawn.
         """
 
-    def announce(
-        self,
-        record: AllocationRecord,
-        to: Allocation,
-        begins: datetime,
-        reason: str,
-        *,
-        forced: bool = False,
-        limits: Limits = NO_LIMITS,
-        by: Initiator | None = None,
-    ) -> AllocationRecord:
-        """Record and tell that the allocation moves to ``to`` at ``begins`` or later.
-
-        Nothing is claimed for it before it begins. If it is ``forced``, ``consent`` does not
-        call it off, and it is not held to the quota of moves; ``limits`` are those of projects
-        without a quota.
+    def known_plans(self, question: PlanQuestion, project_id: str, key: str | None) -> KnownPlans:
+        """What is recorded of a question, and of an idempotency key of a project.
 
         Raises:
-            ConcurrentUpdate: the record is not the newest version.
-            Conflict: it is not active, or a change is under way.
-            QuotaExceeded: it gets other hosts, and its project has had its moves.
+            IdempotencyMismatch: the key was used for another question.
+        """
+
+    def record_plan(
+        self,
+        question: PlanQuestion,
+        plan: RecordedPlan,
+        known: KnownPlans,
+        *,
+        announce: Sequence[Announcement] = (),
+        key: str | None = None,
+        limits: Limits = NO_LIMITS,
+        by: Initiator,
+    ) -> Sequence[str]:
+        """Record a plan with what it announces, in one transaction; ids of the allocations told.
+
+        ``known`` is what was known when it was made: of plans of one fabric that were made at the
+        same time, one is recorded. Nothing is claimed before a move begins. A move that is
+        ``forced`` is not held to the quota of moves; ``limits`` are those of projects without one.
+
+        Raises:
+            ConcurrentUpdate: another plan of the fabric was recorded, or an allocation changed.
+            Conflict: an allocation is not active, or changes already.
+            QuotaExceeded: a tenant gets other hosts, and its project has had its moves.
         """
 
     def drop_announcement(

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from laas_service.app.lifecycle import State
+from laas_service.app.plans import PlanStep, RecordedPlan, remaining
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord
@@ -42,8 +43,11 @@ class ConsolidationPlanner:
         parent: str,
         permission: Permission,
         most_per_host: float,
+        known: RecordedPlan | None = None,
     ) -> ConsolidationPlan:
         """Moves of virtual machines, of allocations that may move, that empty shared hosts.
+
+        Those of ``known``, if that plan holds.
 
         At most ``permission.moves`` virtual machines move, and ``most_per_host`` for each host.
         Places that announced moves lead to are left free for them.
@@ -60,6 +64,17 @@ class ConsolidationPlanner:
             lost = draft.failed_links.intersection(inner.part.links(draft.topology))
             if lost:
                 raise Conflict(f"links of {parent!r} have failed; repair them, then consolidate")
+        if known is not None and known.emptied is not None:
+            active = every_allocation(
+                self._store.allocations, fabric=fabric_id, states={State.ACTIVE}
+            )
+            sharers = {one.id: one for one in active if one.part == parent}
+            held = remaining(known, sharers, draft, lambda step: True)
+            if held is not None:
+                rest, emptied = self._planner.remaining_moves(held[0], sharers), _emptied(known)
+                return ConsolidationPlan(
+                    fabric, rest, known.cut_off, parent, emptied, recorded=known
+                )
         candidates, left = self._sharers(draft, fabric_id, parent, permission)
         budget = RequestBudget(MOVES_WORK)
         while True:
@@ -75,7 +90,10 @@ class ConsolidationPlanner:
             stay = [] if permission.override else self._planner.must_stay(moves, candidates, left)
             if not stay:
                 planned = self._planner.planned(moves, candidates)
-                return ConsolidationPlan(fabric, planned, plan.cut_off, parent, plan)
+                recorded = _recorded(plan, tuple(move.step for move in planned))
+                return ConsolidationPlan(
+                    fabric, planned, plan.cut_off, parent, plan, recorded=recorded
+                )
             for id in stay:
                 del candidates[id]
 
@@ -103,3 +121,28 @@ class ConsolidationPlanner:
             ):
                 candidates[record.id] = record
         return candidates, left
+
+
+def _recorded(plan: Emptying, steps: tuple[PlanStep, ...]) -> RecordedPlan:
+    """A plan as it is recorded, with what it empties."""
+    emptied = {
+        "hosts": list(plan.hosts),
+        "costs": list(plan.costs),
+        "leaves": [list(leaf) for leaf in plan.leaves],
+        "searches": plan.searches,
+    }
+    return RecordedPlan(steps, plan.cut_off, emptied)
+
+
+def _emptied(plan: RecordedPlan) -> Emptying:
+    """What a recorded plan empties."""
+    assert plan.emptied is not None
+    known = plan.emptied
+    return Emptying(
+        tuple(step.new for step in plan.steps),
+        tuple(known["hosts"]),
+        tuple(known["costs"]),
+        tuple((pod, number) for pod, number in known["leaves"]),
+        known["searches"],
+        plan.cut_off,
+    )

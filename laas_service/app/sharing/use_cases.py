@@ -3,14 +3,15 @@
 """The use cases of shared hosts: other slots, promises of links, hosts that become empty."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from laas_service.app import lifecycle
 from laas_service.app.components import with_ledger
 from laas_service.app.lifecycle import Change
 from laas_service.app.lookup import Lookup
-from laas_service.app.moves import Moves
+from laas_service.app.moves import Asked, Moves, found
+from laas_service.app.plans import PlanKind, PlanQuestion
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.store import Store
 from laas_service.app.quotas import ProjectLimits
@@ -147,9 +148,11 @@ class SharingUseCases:
         return Proposal(fabric, record.project_id, answer, change=Change.begun(placed, answer))
 
     def advise_consolidation(
-        self, fabric_id: str, wanted: ConsolidationRequest
+        self, caller: Caller, fabric_id: str, wanted: ConsolidationRequest
     ) -> ConsolidationPlan:
-        """Moves of virtual machines that empty shared hosts; nothing changes.
+        """Moves of virtual machines that empty shared hosts; nothing else changes.
+
+        The same request gets the same plan while that holds.
 
         Raises:
             NotFound: there is no such fabric.
@@ -158,27 +161,39 @@ class SharingUseCases:
             Conflict: links of the shared hosts have failed.
             ConcurrentUpdate: an allocation changed meanwhile.
         """
-        if not 0 <= wanted.permission.moves <= MOST_UNITS:
-            fix = f"give 0 to {MOST_UNITS} virtual machines"
-            raise InvalidInput("moves", wanted.permission.moves, fix)
-        if wanted.per_host <= 0:
-            raise InvalidInput("moves_per_host", wanted.per_host, "give a number above 0")
-        parent = self._shared(fabric_id, wanted.parent)
-        return self._consolidation.plan(fabric_id, parent, wanted.permission, wanted.per_host)
+        return found(self._moves.advised(caller, self._asked(fabric_id, wanted)))
 
     def consolidate(
-        self, caller: Caller, fabric_id: str, wanted: ConsolidationRequest
+        self,
+        caller: Caller,
+        fabric_id: str,
+        wanted: ConsolidationRequest,
+        key: str | None = None,
     ) -> ConsolidationPlan:
         """As ``advise_consolidation``, and announce all moves, which do not depend on each other.
 
-        Raises: as ``advise_consolidation``; Conflict, QuotaExceeded: a tenant changed meanwhile.
+        With an idempotency ``key`` that was used before, nothing is announced.
+
+        Raises: as ``advise_consolidation``; Conflict, QuotaExceeded: a tenant changed meanwhile;
+            IdempotencyMismatch: the key was used for another request.
         """
-        plan = self.advise_consolidation(fabric_id, wanted)
-        forced, why = wanted.permission.override, "so that shared hosts are empty"
-        moves = tuple(self._moves.announce(caller, move, why, forced=forced) for move in plan.moves)
-        if moves:
-            self._wake()
-        return replace(plan, moves=moves)
+        return found(self._moves.begun(caller, self._asked(fabric_id, wanted), key))
+
+    def _asked(self, fabric_id: str, wanted: ConsolidationRequest) -> Asked[ConsolidationPlan]:
+        permission, per_host = wanted.permission, wanted.per_host
+        if not 0 <= permission.moves <= MOST_UNITS:
+            fix = f"give 0 to {MOST_UNITS} virtual machines"
+            raise InvalidInput("moves", permission.moves, fix)
+        if per_host <= 0:
+            raise InvalidInput("moves_per_host", per_host, "give a number above 0")
+        parent = self._shared(fabric_id, wanted.parent)
+        return Asked(
+            PlanQuestion(fabric_id, PlanKind.CONSOLIDATION, (parent, per_host, permission)),
+            lambda known: self._consolidation.plan(fabric_id, parent, permission, per_host, known),
+            "so that shared hosts are empty",
+            permission.override,
+            all_at_once=True,
+        )
 
     def _shared(self, fabric_id: str, parent: str | None) -> str:
         """The id of the allocation that shares its hosts. Raises: NotFound, InvalidInput."""

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from laas_service.domain.errors import Unavailable
@@ -82,7 +85,10 @@ def test_a_move_waits_for_its_notice_and_may_be_called_off(client, crowded, work
     work()
     waiting = client.get(crowded[0]).json
     assert (waiting["changing"], waiting["announced"] is None) == (None, False)
-    assert client.post(ROOM, json=WANTED).status_code == 409, "nobody is announced twice"
+    events = len(story(client, crowded[0]))
+    again = client.post(ROOM, json=WANTED)
+    assert (again.status_code, again.json["id"]) == (202, plan["id"])
+    assert len(story(client, crowded[0])) == events, "nobody is told twice"
     never = client.patch(crowded[0], json={"movable": "never"}).json
     assert (never["movable"], never["announced"]) == ("never", None)
     work()
@@ -176,3 +182,142 @@ def test_wrong_requests_for_room(client, field, value):
 @pytest.mark.parametrize(("token", "status"), [("admin", 200), ("blue", 403), ("watch", 403)])
 def test_who_may_make_room(ask, deployment, token, status):
     assert ask(token, "POST", ROOM, json={"hosts": 4}).status_code == status
+
+
+@pytest.fixture
+def willing(client, crowded):
+    """The crowded fabric, where every tenant consents at the same cost, with notice."""
+    for path in crowded:
+        consents(client, path, notice=1000)
+    return crowded
+
+
+def told(client, crowded):
+    """The names of the tenants that are told to move."""
+    shown = [client.get(path).json for path in crowded]
+    return [one["name"] for one in shown if one["announced"] is not None]
+
+
+def ids(answers):
+    return {answer.json["id"] for answer in answers}
+
+
+def test_five_equal_requests_tell_one_tenant(client, willing):
+    answers = [client.post(ROOM, json=WANTED) for _ in range(5)]
+    assert {answer.status_code for answer in answers} == {202}
+    assert len(told(client, willing)) == 1
+    assert len(ids(answers)) == 1
+    moves = {answer.json["moves"][0]["allocation"] for answer in answers}
+    assert len(moves) == 1
+
+
+def test_five_equal_requests_at_the_same_time_tell_one_tenant(deployment, client, willing):
+    clients = [deployment.client() for _ in range(5)]
+    together = threading.Barrier(len(clients), timeout=60)
+
+    def ask(number):
+        together.wait()
+        return clients[number].post(ROOM, json=WANTED)
+
+    with ThreadPoolExecutor(len(clients)) as pool:
+        answers = list(pool.map(ask, range(len(clients))))
+    assert {answer.status_code for answer in answers} == {202}, [a.json for a in answers]
+    assert len(told(client, willing)) == 1
+    assert len(ids(answers)) == 1
+
+
+def test_a_plan_is_kept_while_it_holds(client, willing):
+    """A plan that was shown is the one that is carried out, although others have become free."""
+    seen = client.post(ROOM, json={**WANTED, "dry_run": True}).json
+    (move,) = seen["moves"]
+    for path in willing:
+        if client.get(path).json["id"] != move["allocation"]:
+            consents(client, path, move_cost=0)
+    begun = client.post(ROOM, json=WANTED).json
+    assert (begun["id"], begun["moves"][0]["joining"]) == (seen["id"], move["joining"])
+
+
+def test_a_plan_whose_tenant_objects_is_made_anew(client, willing):
+    seen = client.post(ROOM, json=WANTED).json
+    mover = seen["moves"][0]["allocation"]
+    assert client.patch(f"/v1/allocations/{mover}", json={"movable": "never"}).status_code == 200
+    anew = client.post(ROOM, json=WANTED).json
+    assert anew["id"] != seen["id"]
+    assert anew["moves"][0]["allocation"] != mover
+    assert len(told(client, willing)) == 1
+
+
+def test_a_plan_whose_hosts_are_taken_is_made_anew(client, willing):
+    seen = client.post(ROOM, json={**WANTED, "dry_run": True}).json
+    taken = client.post("/v1/allocations", json={"name": "fast", "hosts": 4})
+    assert taken.status_code == 202
+    assert set(seen["moves"][0]["joining"]) & set(names(taken.json))
+    anew = client.post(ROOM, json=WANTED).json
+    assert anew["id"] != seen["id"]
+    assert set(anew["moves"][0]["joining"]).isdisjoint(names(taken.json))
+
+
+def test_room_that_an_announced_move_makes_is_not_made_again(client, willing):
+    """Requests that differ count the move that one of them has announced."""
+    first = client.post(ROOM, json=WANTED).json
+    other = client.post(ROOM, json={**WANTED, "moves": 2}).json
+    assert other["moves"][0]["allocation"] == first["moves"][0]["allocation"]
+    assert (len(other["moves"]), other["moves"][0]["announced"]) == (1, True)
+    assert len(told(client, willing)) == 1
+
+
+def test_room_that_a_move_under_way_makes_is_not_made_again(deployment, client, willing, work):
+    consents(client, willing[3], notice=0)
+    for path in willing:
+        consents(client, path, movable="never" if path != willing[3] else "restart")
+    client.post(ROOM, json=WANTED)
+    busy = names(client.get(willing[3]).json)[0]
+    deployment.compute.servers[busy] = client.get(willing[3]).json["project_id"]
+    deployment.compute.broken.add(busy)
+    work()
+    assert client.get(willing[3]).json["changing"] == "leave"
+    for path in willing[:3]:
+        consents(client, path)
+    answer = client.post(ROOM, json={**WANTED, "moves": 3})
+    assert [move["name"] for move in answer.json["moves"]] == ["tenant3"]
+    assert told(client, willing) == []
+
+
+def test_a_key_announces_once(client, willing, work):
+    key = {"Idempotency-Key": "room-1"}
+    first = client.post(ROOM, json=WANTED, headers=key)
+    again = client.post(ROOM, json=WANTED, headers=key)
+    assert (again.status_code, again.json["id"]) == (202, first.json["id"])
+    mover = first.json["moves"][0]["allocation"]
+    client.patch(f"/v1/allocations/{mover}", json={"movable": "never"})
+    late = client.post(ROOM, json=WANTED, headers=key)
+    assert late.status_code == 200
+    assert told(client, willing) == [], "the request with this key has told its tenant"
+    assert client.post(ROOM, json=WANTED, headers={"Idempotency-Key": "room-2"}).status_code == 202
+    assert len(told(client, willing)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "bodies"),
+    [
+        (ROOM, (WANTED, {"hosts": 5})),
+        ("/v1/fabrics/main/sleep", ({"moves": 1}, {"moves": 2})),
+        ("/v1/fabrics/main/evacuate", ()),
+    ],
+)
+def test_a_key_belongs_to_one_question(client, willing, path, bodies):
+    key = {"Idempotency-Key": "once"}
+    first, second, *_ = names(client.get(willing[0]).json)
+    if "evacuate" in path:
+        bodies = ({"hosts": [first]}, {"hosts": [second]})
+    assert client.post(path, json=bodies[0], headers=key).status_code in (200, 202)
+    answer = client.post(path, json=bodies[1], headers=key)
+    assert (answer.status_code, answer.json["code"]) == (422, "idempotency_mismatch")
+
+
+def test_the_same_hosts_are_evacuated_by_the_same_plan(client, willing):
+    host = names(client.get(willing[0]).json)[0]
+    seen = client.post("/v1/fabrics/main/evacuate", json={"hosts": [host], "dry_run": True}).json
+    answers = [client.post("/v1/fabrics/main/evacuate", json={"hosts": [host]}) for _ in range(3)]
+    assert ids(answers) == {seen["id"]}
+    assert told(client, willing) == ["tenant0"]

@@ -21,6 +21,7 @@ from laas_service.adapters.db.ufm_memory import SqlUfmMemory
 from laas_service.adapters.documents import allocation_document
 from laas_service.adapters.ufm.memory import PartitionRequest
 from laas_service.app.lifecycle import State
+from laas_service.app.plans import PlanKind, PlanQuestion, PlanStep, RecordedPlan
 from laas_service.app.records import (
     Drift,
     Holding,
@@ -48,7 +49,7 @@ from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Cable, Endpoint, PortRef, Switch
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, SpineLink
-from laas_service.messages import Applied
+from laas_service.messages import Applied, Initiator
 from tests.unit.adapters.test_store import (
     HOSTS,
     SMALL,
@@ -141,6 +142,13 @@ def lived_in(store):
             avoided={"moving": "mark"},
         )
     )
+    question = PlanQuestion("f", PlanKind.ROOM, ("jigsaw", 9))
+    step = PlanStep("moving", elsewhere("moving"), elsewhere("moving"), 1, 2.0)
+    known = store.placement_changes.known_plans(question, "blue", None)
+    store.placement_changes.record_plan(
+        question, RecordedPlan((step,)), known, key="k", by=Initiator("r", "u", "blue")
+    )
+    assert store.placement_changes.known_plans(question, "blue", "k").keyed == RecordedPlan((step,))
     with store._transactions.writing("count") as session:
         quotas.count_move(session, "blue", NOW)
         document = allocation_document(elsewhere("moving"))
