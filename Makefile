@@ -12,6 +12,8 @@ JSON ?=
 HTML ?=
 KEEP ?=
 PROFILE = test
+ENVIRONMENTS ?= py3
+COVERAGE := $(CURDIR)/.tox/coverage
 QUICK := .tox/quick/bin
 # The newest of the other Pythons of the metadata that are here: all of them would take too long. Those
 # of pyenv answer to their names only in their own directories.
@@ -21,7 +23,7 @@ OTHER_PYTHONS = $(lastword $(sort $(filter-out %/$(notdir $(realpath $(BIN)/pyth
 empty :=
 comma := ,
 
-.PHONY: demo quick style test test-all lint bench docs stack packages clean
+.PHONY: demo quick style test test-all coverage lint bench docs stack packages clean
 
 demo: $(VENV)/installed packages
 	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(ACCEPT),--accept "$(ACCEPT)") $(if $(JSON),--json "$(JSON)") $(if $(HTML),--html "$(HTML)")
@@ -38,6 +40,15 @@ test-all: $(VENV)/tools packages
 	    -e $(subst $(empty) $(empty),$(comma),$(sort $(subst python3.,py3,$(notdir $(OTHER_PYTHONS))))) \
 	    --discover $(OTHER_PYTHONS))
 	PYTEST_ADDOPTS="-m 'not road'" $(BIN)/tox run --fail-fast -e functional,nova,keystone,ironic
+
+# One page of what tests run; ENVIRONMENTS="py3 functional nova keystone ironic" measures these.
+coverage: $(VENV)/tools packages
+	rm -rf $(COVERAGE)
+	for one in $(ENVIRONMENTS); do \
+	    COVERAGE_FILE=$(COVERAGE)/.coverage.$$one PYTEST_ADDOPTS="$$PYTEST_ADDOPTS --cov --cov-report=" \
+	    $(BIN)/tox run -e $$one || exit 1; \
+	done
+	.tox/$(firstword $(ENVIRONMENTS))/bin/python -m tests.coverage $(COVERAGE)
 
 # pre-commit runs this part of `make quick`.
 style: $(VENV)/quick
