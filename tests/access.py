@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import takewhile
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "doc" / "source" / "admin" / "access.rst"
@@ -16,15 +17,16 @@ def table() -> dict[str, dict[str, int]]:
     Where the table distinguishes cases of one request, the key includes the case:
     ``POST /v1/allocations for another project``.
     """
-    lines = iter(PAGE.read_text().splitlines())
+    return {
+        row.pop("Request").replace("``", ""): {c: int(s) for c, s in row.items()}
+        for row in rows(PAGE)
+    }
+
+
+def rows(page: Path) -> csv.DictReader[str]:
+    """The rows of the first table of comma-separated values on a page."""
+    lines = iter(page.read_text().splitlines())
     next(line for line in lines if line.startswith(".. csv-table::"))
     next(line for line in lines if not line)
-    rows = []
-    for line in lines:
-        if not line.startswith("   "):
-            break
-        rows.append(line)
-    found = csv.DictReader(rows, skipinitialspace=True)
-    return {
-        row.pop("Request").replace("``", ""): {c: int(s) for c, s in row.items()} for row in found
-    }
+    found = takewhile(lambda line: line.startswith("   "), lines)
+    return csv.DictReader(found, skipinitialspace=True)

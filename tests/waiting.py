@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Waits for other processes: tests poll a condition until it holds or a long time has passed."""
+"""Waits for other processes and threads, never without a limit."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 PATIENCE = 300.0
@@ -42,3 +43,14 @@ def eventually(
             f"waited {patience:g} s in vain: {what if isinstance(what, str) else what()}"
         )
         time.sleep(pause)
+
+
+def at_once(*calls: Callable[[], object]) -> None:
+    """Make each call in a thread of its own; return when all have returned.
+
+    Raises:
+        Exception: what the first of them that failed has raised.
+    """
+    with ThreadPoolExecutor(len(calls)) as threads:
+        for made in [threads.submit(call) for call in calls]:
+            made.result(PATIENCE)

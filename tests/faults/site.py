@@ -14,9 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.app.records import AllocationRecord, FabricRecord, HostState, Observation
 from laas_service.app.requests import AllocationRequest
@@ -33,6 +31,7 @@ from tests.drafts import on_ledger
 from tests.faults.fabrics import Fabric
 from tests.faults.wiring import Judge, Pairs, Rows, Wiring
 from tests.ibsim import Simulator
+from tests.options import options_from
 from tests.servers.leash import spawn
 from tests.waiting import eventually
 
@@ -114,9 +113,7 @@ class Site:
         self.state.mkdir()
         self.config = here / "laas.conf"
         self._configure()
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf(["--config-file", str(self.config)], project="laas")
+        conf = options_from(self.config)
         self.parts = Parts(conf)
         self.parts.database.upgrade()
         self.store = self.parts.store

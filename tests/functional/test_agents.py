@@ -9,13 +9,12 @@ import time
 from typing import Any
 
 import pytest
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.cmd import api
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring.parts import Parts
+from tests.options import options_from
 from tests.waiting import eventually
 
 F = "/v1/fabrics/main"
@@ -41,9 +40,7 @@ class Site:
     def __init__(self, directory, lease):
         text = CONFIGURATION.format(directory=directory, lease=lease)
         (directory / "laas.conf").write_text(text)
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf(["--config-file", str(directory / "laas.conf")], project="laas")
+        conf = options_from(directory / "laas.conf")
         self.parts = Parts(conf)
         self.parts.database.upgrade()
         made = generate(Description(xgft="2;4,4;1,4"))

@@ -3,18 +3,17 @@
 """Backup and restore of a lost database: commands, a worker and the files that OpenSM reads."""
 
 import pytest
-from oslo_config import cfg
 
 from laas_service.adapters.db.engine import connect
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
-from laas_service.conf import register_opts
 from laas_service.domain.errors import Conflict
 from laas_service.wiring.parts import Parts
 from opensm_writer import fileset
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import Tool
+from tests.options import options_from
 
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
 FABRIC = '{"xgft": "3;4,4,2;1,4,4"}'
@@ -24,10 +23,7 @@ class Site(Tool):
     """A state directory with a fabric of 32 hosts; ``parts`` are those of a new process."""
 
     def parts(self):
-        conf = cfg.ConfigOpts()
-        register_opts(conf)
-        conf([f"--config-file={self._config}"], project="laas")
-        return Parts(conf)
+        return Parts(options_from(self._config))
 
     def lose(self):
         """Delete the database; files, aggregates and switches stay."""

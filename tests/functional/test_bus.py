@@ -19,14 +19,12 @@ from operator import contains
 
 import pytest
 import requests
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.wiring.parts import Parts
 from tests.marks import needs_rabbitmq
+from tests.options import options_from
 from tests.servers.leash import spawn
-from tests.servers.rabbitmq import RabbitMQ
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = needs_rabbitmq
@@ -56,9 +54,7 @@ class Site:
         self.directory, self.url = directory, url
         self.processes = {}
         self.configure(**settings)
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf([], project="laas", default_config_files=[self.config], default_config_dirs=[])
+        conf = options_from(self.config)
         self.parts = Parts(conf)
         self.connected = [self.parts]
         self.parts.database.upgrade()
@@ -167,20 +163,6 @@ class Site:
         for parts in self.connected:  # or their threads log broker errors in later tests
             if bus := vars(parts).get("bus"):
                 bus._transport.cleanup()
-
-
-@pytest.fixture(scope="module")
-def only_broker():
-    with RabbitMQ() as broker:
-        yield broker
-
-
-@pytest.fixture
-def broker(only_broker):
-    """A broker that answers; it is restarted if the last test left it dead."""
-    if not only_broker.answers():
-        only_broker.start()
-    return only_broker
 
 
 @pytest.fixture

@@ -20,9 +20,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
@@ -40,6 +38,7 @@ from laas_service.domain.verification import (
 )
 from laas_service.wiring.parts import Parts
 from opensm_writer import fileset, parse
+from tests.options import options_from
 
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
 NEIGHBOUR = AllocationRequest(name="b", hosts=3, project_id="red")
@@ -70,9 +69,7 @@ class Site:
         self.directory = directory
 
     def parts(self, at: Callable[[str], None] = lambda step: None) -> Parts:
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf([], project="laas", default_config_files=[], default_config_dirs=[])
+        conf = options_from()
         conf.set_override("state_dir", str(self.directory))
         conf.set_override("enabled_policies", ["jigsaw"], group="api")
         conf.set_override("retry_first", 0.01, group="worker")

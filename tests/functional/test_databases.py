@@ -94,11 +94,10 @@ test_everything_that_is_recorded_by_number_is_renumbered = (
 
 
 @pytest.fixture(scope="module", params=SERVERS)
-def server(request):
+def server(request, servers):
     if not AVAILABLE[request.param]:
         pytest.skip(f"needs the Debian package {request.param}")
-    with SERVERS[request.param]() as running:
-        yield running
+    return servers(SERVERS[request.param])
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ from laas_service.api import auth, microversions
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring.agent import agent
 from laas_service.wiring.parts import Parts
+from tests.options import options_from
 from tests.scripts import executable
 
 ROOT = Path(__file__).parents[2]
@@ -125,11 +126,7 @@ class Machine:
 
 def configured(machine: Machine, file: str = "laas.conf") -> cfg.ConfigOpts:
     """The options that the service, or the agent, reads from its file."""
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    files = [str(machine.laas.with_name(file))]
-    conf([], project="laas", default_config_files=files, default_config_dirs=[])
-    return conf
+    return options_from(machine.laas.with_name(file))
 
 
 @pytest.fixture

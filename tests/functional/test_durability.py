@@ -23,20 +23,20 @@ def weak(url: str) -> list[str]:
 
 
 @pytest.mark.skipif(not postgresql.AVAILABLE, reason=NEEDS)
-def test_postgresql():
-    with postgresql.PostgreSql() as server:  # it never waits for the disk
-        url = server.database()
-        assert weak(url) == ["fsync"]
-        name = sa.make_url(url).database
-        engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            for setting in (
-                "synchronous_commit = off",
-                "default_transaction_isolation = 'read uncommitted'",
-            ):
-                connection.execute(sa.text(f'ALTER DATABASE "{name}" SET {setting}'))
-        engine.dispose()
-        assert weak(url) == ["fsync", "synchronous_commit", "default_transaction_isolation"]
+def test_postgresql(servers):
+    server = servers(postgresql.PostgreSql)  # it never waits for the disk
+    url = server.database()
+    assert weak(url) == ["fsync"]
+    name = sa.make_url(url).database
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for setting in (
+            "synchronous_commit = off",
+            "default_transaction_isolation = 'read uncommitted'",
+        ):
+            connection.execute(sa.text(f'ALTER DATABASE "{name}" SET {setting}'))
+    engine.dispose()
+    assert weak(url) == ["fsync", "synchronous_commit", "default_transaction_isolation"]
 
 
 @pytest.mark.skipif(not mariadb.AVAILABLE, reason=NEEDS)

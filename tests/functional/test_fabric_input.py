@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
@@ -28,7 +29,7 @@ from tests.machines import Plugged
 from tests.marks import needs_ibsim
 from tests.recabling import apart
 from tests.scripts import executable
-from tests.waiting import eventually
+from tests.waiting import at_once, eventually
 
 DUMP = ibnetdiscover.render(read_fabric("2;2,2;1,2").inventory)
 FORM = {"importable", "refused", "hosts_named", "hosts_for_tenants", "cables", "slow_cables"}
@@ -338,11 +339,7 @@ def test_of_two_imports_at_once_one_is_refused(run):
         except ManagedElsewhere as error:
             ended.append(str(error))
 
-    threads = [threading.Thread(target=add, args=(id,)) for id in ("one", "two")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(partial(add, "one"), partial(add, "two"))
     assert len(run.store().fabrics.all()) == 1
     assert sum("of the same switches" in each for each in ended) == 1
 

@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.wiring.parts import Parts
+from tests.options import options_from
 from tests.servers.leash import spawn
 from tests.waiting import PATIENCE
 
@@ -44,9 +43,7 @@ def config(tmp_path) -> str:
     """A configuration that makes each handover fail, so that the worker logs an error."""
     (tmp_path / "laas.conf").write_text(CONFIGURATION.format(directory=tmp_path))
     (tmp_path / "file").write_text("in the way")
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf([], default_config_files=[str(tmp_path / "laas.conf")], default_config_dirs=[])
+    conf = options_from(tmp_path / "laas.conf")
     parts = Parts(conf)
     parts.database.upgrade()
     made = generate(Description(xgft="2;4,4;1,4"))

@@ -5,55 +5,27 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from pathlib import Path
 
 import jsonschema
 import pytest
 import requests
-from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
 
 from laas_service import messages
 from laas_service.adapters import messaging
 from laas_service.adapters.db.transactions import utc_now
 from laas_service.domain.errors import Unavailable
+from tests.functional.conftest import PRIORITIES, channel_of
 from tests.functional.test_bus import OFTEN, Site
 from tests.marks import needs_rabbitmq
-from tests.servers.rabbitmq import RabbitMQ
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = needs_rabbitmq
 
 REFERENCE = Path(__file__).parents[2] / "doc" / "source" / "reference"
 SCHEMA = json.loads((REFERENCE / "notification.schema.json").read_text())
-PRIORITIES = ("info", "warn", "error")
 LIFE = ["create.start", "create.end", "release.start", "update", "release.end"]
-
-
-@contextmanager
-def channel_of(broker):
-    url = broker.url.replace("rabbit://", "amqp://")
-    with Connection(url) as connection, connection.channel() as channel:
-        yield channel
-
-
-@pytest.fixture(scope="module")
-def only_broker():
-    with RabbitMQ() as broker:
-        yield broker
-
-
-@pytest.fixture
-def broker(only_broker):
-    """A broker that answers, without the exchange and queues of other tests."""
-    if not only_broker.answers():
-        only_broker.start()
-    with channel_of(only_broker) as channel:
-        Exchange("laas", channel=channel).delete()
-        for priority in PRIORITIES:
-            Queue(f"notifications.{priority}", channel=channel).delete()
-    return only_broker
 
 
 @pytest.fixture

@@ -8,15 +8,13 @@ import inspect
 import logging
 import sqlite3
 import tempfile
-import threading
 import uuid
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 from keystoneauth1 import loading
-from oslo_config import cfg
 
 from laas_service.adapters import openstack_calls
 from laas_service.adapters.fabric_import.generator import Description, generate
@@ -41,6 +39,8 @@ from laas_service.domain.errors import (
 )
 from laas_service.wiring.parts import Parts
 from tests.nova_standin import EVERYBODY, TOKEN, Cloud, Fault, Handler, Server
+from tests.options import options_from
+from tests.waiting import at_once
 
 RED, BLUE, GREEN = "red-project", "blue-project", "green-project"
 NOBODY = {"filter_tenant_id": "laas-nobody"}
@@ -82,9 +82,7 @@ def connect(server, tmp_path, compute_options=(), **nova_options):
 
 def parts_of(file):
     """The service as a file configures it, with a database beside it."""
-    conf = cfg.ConfigOpts()
-    register_opts(conf)
-    conf(["--config-file", str(file)], project="laas")
+    conf = options_from(file)
     conf.set_override("state_dir", str(file.parent))
     with closing(sqlite3.connect(file.parent / "laas.sqlite")) as copy:
         database().backup(copy)
@@ -95,9 +93,7 @@ def parts_of(file):
 def database():
     """A database without a fabric, made once."""
     directory = tempfile.mkdtemp()
-    conf = cfg.ConfigOpts()
-    register_opts(conf)
-    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf = options_from()
     conf.set_override("state_dir", directory)
     Parts(conf).database.upgrade()
     return sqlite3.connect(f"{directory}/laas.sqlite", check_same_thread=False)
@@ -538,11 +534,6 @@ def test_one_request_tells_which_of_several_hosts_are_empty(server, compute, mon
     assert {call: asked[call] for call in ("candidates", "consumers")} == requests
 
 
-def test_an_allocation_cannot_be_called_like_a_part_of_the_pool(cloud, compute):
-    with pytest.raises(InvalidInput, match="allocation_id"):
-        compute.hand_over(Handover("pool-07", RED, ("n1",)))
-
-
 def counted(cloud):
     found = [call for call, _ in cloud.calls]
     cloud.calls.clear()
@@ -774,9 +765,10 @@ def test_projects_that_the_metadata_cannot_hold(cloud, compute, project):
     assert not cloud.calls
 
 
-def test_an_allocation_cannot_be_called_pool(cloud, compute):
+@pytest.mark.parametrize("id", ["pool", "pool-07"])
+def test_an_allocation_cannot_be_called_like_the_pool_or_a_part_of_it(cloud, compute, id):
     with pytest.raises(InvalidInput, match="allocation_id"):
-        compute.hand_over(Handover("pool", RED, ("n1",)))
+        compute.hand_over(Handover(id, RED, ("n1",)))
 
 
 # -- failing calls --------------------------------------------------------------------
@@ -1084,9 +1076,7 @@ def test_nova_that_is_not_there(tmp_path, sessions):
 
 
 def test_no_login_configured(tmp_path):
-    conf = cfg.ConfigOpts()
-    register_opts(conf)
-    conf([], project="laas", default_config_files=[])
+    conf = options_from()
     conf.set_override("kind", "nova", group="compute")
     with pytest.raises(InvalidInput, match="auth_type"):
         _ = Parts(conf).compute
@@ -1116,20 +1106,7 @@ def test_the_limit_of_servers_is_the_quota_of_instances(cloud, compute):
 
 def test_calls_on_one_aggregate_never_overlap(cloud, compute):
     compute.pool(ALL)
-    errors = []
-
-    def call():
-        try:
-            compute.hand_over(A1)
-        except LaasError as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=call) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    at_once(*[partial(compute.hand_over, A1)] * 6)
     assert not cloud.overlaps
     assert compute.handed_over() == {"a1": A1}
     assert [call for call, _ in writes(cloud)].count("add_host") == len(ALL) + 2

@@ -22,25 +22,14 @@ from laas_service.app.ports.compute import (
 )
 from laas_service.domain.errors import Conflict, HostsBusy, Unavailable
 from tests.functional.test_nova_adapter import ALL, BLUE, GREEN, RED, connect
-from tests.nova_standin import Cloud, Fault, Handler, Server
+from tests.functional.test_nova_adapter import cloud as cloud
+from tests.functional.test_nova_adapter import server as server
+from tests.nova_standin import Fault, Handler
 
 A1 = Handover("a1", RED, ("n1", "n2"), {"n1": 2, "n2": 1})
 B1 = Handover("b1", BLUE, ("n1", "n3"), {"n1": 1, "n3": 3})
 OWNED = Handover("c1", GREEN, ("n4",))
 RED_SLOT, BLUE_SLOT = class_of("a1"), class_of("b1")
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def cloud(server):
-    server.cloud = Cloud(ALL)
-    yield server.cloud
-    server.cloud.hanging.set()
 
 
 @pytest.fixture

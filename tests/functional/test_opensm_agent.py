@@ -23,9 +23,7 @@ import requests
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.noauth import NoAuth
 from keystoneauth1.session import Session
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.client.rest import SERVICE_TYPE, Rest
@@ -44,6 +42,7 @@ from tests.functional.test_opensm_keys import (
 )
 from tests.ibsim import Simulator
 from tests.marks import needs_ibsim
+from tests.options import options_from
 from tests.servers.process import Port, Process
 from tests.waiting import eventually
 
@@ -188,10 +187,7 @@ class Site:
         self.start("worker", "worker", self.configs[0])
 
     def parts(self) -> Parts:
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf([], default_config_files=[str(self.configs[0])], default_config_dirs=[])
-        return Parts(conf)
+        return Parts(options_from(self.configs[0]))
 
     def agent(
         self,

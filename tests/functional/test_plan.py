@@ -271,12 +271,6 @@ def test_an_unusable_file_or_option_is_reported_in_one_sentence(args, status):
     assert "laas-plan: " in done.stderr.splitlines()[-1]
 
 
-def test_a_torn_state_is_refused(tmp_path):
-    state = tmp_path / "state.json"
-    state.write_text('{"topology": ')
-    assert plan("--xgft", XGFT, "--state", state, status=1) == []
-
-
 def test_a_dump_of_ibnetdiscover_and_files_for_opensm(tmp_path):
     """The files for the subnet manager can be parsed and hold the tenants' partition keys."""
     described = {"xgft": "3;4,4,4;1,4,4", "rails": 2}

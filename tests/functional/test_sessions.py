@@ -153,23 +153,23 @@ class _Pooler(Daemon):
 
 
 @contextmanager
-def _pooled(mode: str, size: int = 20) -> Iterator[str]:
+def _pooled(servers, mode: str, size: int = 20) -> Iterator[str]:
     """The URL of an upgraded database behind pgbouncer."""
-    with postgresql.PostgreSql() as server:
-        url = server.database()
-        engine = connect(url)
-        schema.upgrade(engine)
-        engine.dispose()
-        with _Pooler(server, mode, size) as pooler:
-            yield url.replace(str(server.directory), str(pooler.directory))
+    server = servers(postgresql.PostgreSql)
+    url = server.database()
+    engine = connect(url)
+    schema.upgrade(engine)
+    engine.dispose()
+    with _Pooler(server, mode, size) as pooler:
+        yield url.replace(str(server.directory), str(pooler.directory))
 
 
 @needs_pooler
 @pytest.mark.parametrize(
     ("mode", "size"), [("transaction", 1), ("transaction", 20), ("statement", 20)]
 )
-def test_a_pooler_that_shares_sessions_is_refused_in_one_line(tmp_path, mode, size):
-    with _pooled(mode, size) as url:
+def test_a_pooler_that_shares_sessions_is_refused_in_one_line(servers, tmp_path, mode, size):
+    with _pooled(servers, mode, size) as url:
         for command in (["laas-api"], ["laas-worker"], ["laas-manage", "db", "version"]):
             done = _run(tmp_path, url, *command)
             assert done.returncode == 1
@@ -180,8 +180,8 @@ def test_a_pooler_that_shares_sessions_is_refused_in_one_line(tmp_path, mode, si
 
 
 @needs_pooler
-def test_a_pooler_that_shares_no_sessions_is_fine(tmp_path):
-    with _pooled("session") as url:
+def test_a_pooler_that_shares_no_sessions_is_fine(servers, tmp_path):
+    with _pooled(servers, "session") as url:
         done = _run(tmp_path, url, "laas-manage", "db", "version")
         assert (done.returncode, done.stderr) == (0, "")
         engine = connect(url)
@@ -205,45 +205,45 @@ def _run(tmp_path: Path, url: str, name: str, *words: str) -> subprocess.Complet
 
 @needs_mariadb
 @pytest.mark.parametrize("charset", ["", "&charset=utf8", "&charset=utf8mb4"])
-def test_every_name_fits_whatever_the_url_says(charset):
-    with mariadb.MariaDb() as server:
-        url = server.database().replace("&charset=utf8mb4", charset)
-        engine = connect(url)
-        assert narrow_characters(engine) == []
-        with write_transaction(engine) as session:
-            session.execute(sa.text("CREATE TABLE t (x VARCHAR(20) PRIMARY KEY)"))
-            session.execute(sa.text("INSERT INTO t VALUES (:x)"), {"x": NAME})
-        with engine.connect() as connection:
-            assert connection.scalar(sa.text("SELECT x FROM t")) == NAME
-        engine.dispose()
+def test_every_name_fits_whatever_the_url_says(servers, charset):
+    server = servers(mariadb.MariaDb)
+    url = server.database().replace("&charset=utf8mb4", charset)
+    engine = connect(url)
+    assert narrow_characters(engine) == []
+    with write_transaction(engine) as session:
+        session.execute(sa.text("CREATE TABLE t (x VARCHAR(20) PRIMARY KEY)"))
+        session.execute(sa.text("INSERT INTO t VALUES (:x)"), {"x": NAME})
+    with engine.connect() as connection:
+        assert connection.scalar(sa.text("SELECT x FROM t")) == NAME
+    engine.dispose()
 
 
 @needs_mariadb
-def test_a_text_that_mariadb_cannot_hold_is_refused_by_its_name():
-    with mariadb.MariaDb() as server:
-        engine = connect(server.database())
-        with engine.begin() as connection:
-            connection.execute(sa.text("ALTER DATABASE CHARACTER SET latin1"))
-            connection.execute(
-                sa.text("CREATE TABLE t (id INTEGER PRIMARY KEY, reason TEXT CHARACTER SET latin1)")
-            )
-        (said,) = narrow_characters(engine)
-        assert "the database has character set latin1; t.reason has character set latin1" in said
-        _is_refused(engine)
+def test_a_text_that_mariadb_cannot_hold_is_refused_by_its_name(servers):
+    server = servers(mariadb.MariaDb)
+    engine = connect(server.database())
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER DATABASE CHARACTER SET latin1"))
+        connection.execute(
+            sa.text("CREATE TABLE t (id INTEGER PRIMARY KEY, reason TEXT CHARACTER SET latin1)")
+        )
+    (said,) = narrow_characters(engine)
+    assert "the database has character set latin1; t.reason has character set latin1" in said
+    _is_refused(engine)
 
 
 @needs_postgresql
-def test_a_text_that_postgresql_cannot_hold_is_refused_by_its_name():
-    with postgresql.PostgreSql() as server:
-        server._run(
-            "CREATE DATABASE narrow TEMPLATE template0 ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C'"
-        )
-        url = server.database()
-        engine = connect(f"{url.partition('@/')[0]}@/narrow?host={server.directory}")
-        with engine.begin() as connection:
-            connection.execute(sa.text("CREATE TABLE t (id INTEGER PRIMARY KEY, reason TEXT)"))
-        assert "the database has encoding LATIN1" in narrow_characters(engine)[0]
-        _is_refused(engine)
+def test_a_text_that_postgresql_cannot_hold_is_refused_by_its_name(servers):
+    server = servers(postgresql.PostgreSql)
+    server._run(
+        "CREATE DATABASE narrow TEMPLATE template0 ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C'"
+    )
+    url = server.database()
+    engine = connect(f"{url.partition('@/')[0]}@/narrow?host={server.directory}")
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE t (id INTEGER PRIMARY KEY, reason TEXT)"))
+    assert "the database has encoding LATIN1" in narrow_characters(engine)[0]
+    _is_refused(engine)
 
 
 def _is_refused(engine: sa.Engine) -> None:

@@ -10,19 +10,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from oslo_config import cfg
 
 from laas_service.adapters.db.engine import connect
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.ports.projects import NoProjects
 from laas_service.cmd import status
-from laas_service.conf import register_opts
 from laas_service.wiring.parts import Parts
 from opensm_writer import fileset
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import EXAMPLE, Tool, tenants
 from tests.nova_standin import TOKEN, Cloud, Fault, Server
+from tests.options import options_from
 
 pytestmark = pytest.mark.road
 
@@ -67,9 +66,7 @@ def _rows(text):
 
 def hosts(check):
     """The hosts of the fabric."""
-    conf = cfg.ConfigOpts()
-    register_opts(conf)
-    conf([f"--config-file={check._config}"], project="laas")
+    conf = options_from(check._config)
     fabric = Parts(conf).store.fabrics.get("main")
     return [name for name in fabric.inventory.host_names if name]
 
@@ -254,9 +251,7 @@ def test_novas_side(ready):
         code, said = ready.findings()["Nova"]
         assert code == 0
         assert "AggregateMultiTenancyIsolation are in enabled_filters" in said
-        conf = cfg.ConfigOpts()
-        register_opts(conf)
-        conf([f"--config-file={ready._config}"], project="laas")
+        conf = options_from(ready._config)
         server.cloud.newest = "2.96"
         code, said = ready.findings(rc=1)["Nova"]
         assert "older than 34.0.0: unless it is 31.3.1, 32.2.1, 33.0.2" in said
@@ -303,9 +298,7 @@ def test_hosts_that_nova_does_not_know_or_calls_otherwise(ready):
 
 
 def test_allocations_of_a_project_that_keystone_does_not_have(ready, monkeypatch):
-    conf = cfg.ConfigOpts()
-    register_opts(conf)
-    conf([f"--config-file={ready._config}"], project="laas")
+    conf = options_from(ready._config)
     tenants(Parts(conf).store, "main", 2)
     assert ready.findings()["Projects"] == (0, None)
     monkeypatch.setattr(NoProjects, "is_gone", lambda self, project: project == "p")
@@ -325,9 +318,7 @@ def test_the_candidates_of_other_projects(ready):
             nova={**login, "endpoint": f"{server.url}/compute"},
             placement={**login, "endpoint": f"{server.url}/placement"},
         )
-        conf = cfg.ConfigOpts()
-        register_opts(conf)
-        conf([f"--config-file={ready._config}"], project="laas")
+        conf = options_from(ready._config)
         compute = Parts(conf).compute
         compute.pool([*ours, "node0", "node1"])
         _, said = ready.findings()["Nova"]

@@ -11,9 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import import ibnetdiscover
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ufm.manager import PartitionChange, changes
@@ -28,6 +26,7 @@ from opensm_writer.desired import partitions
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.render import Settings
 from tests.functional.api.test_confirmed_by import Site
+from tests.options import options_from
 from tests.ufm.cabling import Fabric
 from tests.ufm.faults import Redirect
 from tests.ufm.manager import Record, manager, remembering, settings
@@ -109,17 +108,6 @@ def test_a_change_removes_before_it_adds(site, port, record):
     verbs = [verb for verb, _, _ in site.ufm.changes]
     assert verbs == sorted(verbs, reverse=True), "remove, remove, add, add"
     assert {int(key, 16) for _, key, _ in site.ufm.changes} == {keys[ONE.id], keys[POD.id]}
-
-
-def test_a_release_removes_the_partition(site, port, record):
-    port.publish(record.state)
-    record.state = state([ONE, WIDE], generation=8)
-    port.publish(record.state)
-    assert site.ufm.members() == wanted(record.state)
-    record.state = state([], generation=9)
-    port.publish(record.state)
-    assert site.ufm.members() == {}
-    assert port.applied("tiny") == confirmed(9)
 
 
 def test_a_generation_that_was_published_is_confirmed_while_a_newer_one_waits(port, record):
@@ -586,10 +574,7 @@ token_file = {path}/ufm-token
 
 def parts(directory, text):
     (directory / "laas.conf").write_text(f"[DEFAULT]\nstate_dir = {directory}\n[opensm]\n{text}")
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf(["--config-file", str(directory / "laas.conf")], project="laas")
-    return Parts(conf)
+    return Parts(options_from(directory / "laas.conf"))
 
 
 def test_combinations_of_options_that_are_refused(site, tmp_path):

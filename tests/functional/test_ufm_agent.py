@@ -15,10 +15,8 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from oslo_config import cfg
 from werkzeug.serving import make_server
 
-from laas_service import conf as options
 from laas_service.domain.errors import InvalidInput
 from laas_service.messages import Condition
 from laas_service.wiring.agent import agent
@@ -29,6 +27,7 @@ from tests.chains import judged
 from tests.functional.api.test_confirmed_by import Site
 from tests.functional.test_ufm import OPTIONS
 from tests.offers import Offer
+from tests.options import options_from
 from tests.ufm.manager import settings
 from tests.ufm.server import standing_in
 from tests.unit.opensm_writer.states import ONE, POD, WIDE, state
@@ -157,10 +156,7 @@ class Beside:
         directory.mkdir(exist_ok=True)
         text = AGENT.format(path=directory, url=url, enforcement=enforcement, more=more)
         (directory / "laas.conf").write_text(text)
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf(["--config-file", str(directory / "laas.conf")], project="laas")
-        self.conf, self.directory = conf, directory
+        self.conf, self.directory = options_from(directory / "laas.conf"), directory
 
     @cached_property
     def agent(self):

@@ -6,14 +6,13 @@ import itertools
 import multiprocessing
 import os
 import signal
-import threading
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from oslo_config import cfg
 
 from laas_service.adapters.db import allocation_rows, models, schema, soundness
 from laas_service.adapters.db.engine import connect, consistent_read
@@ -22,11 +21,12 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.types import Serial
 from laas_service.app.lifecycle import State
 from laas_service.cmd.api import application
-from laas_service.conf import register_opts
 from laas_service.domain.errors import Unavailable
 from laas_service.wiring.parts import Parts
 from tests.functional import earlier
+from tests.options import options_from
 from tests.servers import mariadb, postgresql
+from tests.waiting import at_once
 
 EVERY = int(os.environ.get("LAAS_UPGRADE", "7"))
 """Changes of tables between two at which an upgrade is killed, on servers."""
@@ -35,15 +35,13 @@ SERVERS = {"mariadb": mariadb, "postgresql": postgresql, "sqlite": None}
 
 
 @pytest.fixture(scope="module", params=SERVERS)
-def server(request):
+def server(request, servers):
     module = SERVERS[request.param]
     if module is None:
-        yield None
-        return
+        return None
     if not module.AVAILABLE:
         pytest.skip(f"needs the Debian package {request.param}")
-    with (mariadb.MariaDb if module is mariadb else postgresql.PostgreSql)() as running:
-        yield running
+    return servers(mariadb.MariaDb if module is mariadb else postgresql.PostgreSql)
 
 
 @pytest.fixture
@@ -212,9 +210,7 @@ def test_tables_whose_making_is_killed_are_made_by_the_next_upgrade(database):
 def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_path):
     """One process runs before and after the upgrade; requests without tables always succeed."""
     url = f"sqlite:///{tmp_path}/laas.sqlite"
-    conf = cfg.ConfigOpts()
-    register_opts(conf)
-    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf = options_from()
     conf.set_override("connection", url, group="database")
     conf.set_override("state_dir", str(tmp_path))
     parts = Parts(conf)
@@ -339,19 +335,7 @@ def test_every_migration_is_made_of_steps_that_can_be_repeated():
 
 def test_two_upgrades_at_once(url):
     """One upgrade runs at a time; the others wait and then find nothing to do."""
-    engine, failures = connect(earlier.make(url, "a052")), []
-
-    def run():
-        try:
-            schema.upgrade(engine)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    engine = connect(earlier.make(url, "a052"))
+    at_once(*[partial(schema.upgrade, engine)] * 3)
     check(engine, "a052")
     engine.dispose()

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oslo_config import cfg
 
 from laas_service.adapters import ironic_nodes, neutron, service_rest
 from laas_service.adapters.nova import cloud
 from laas_service.adapters.ufm.rest import UfmRest, UfmSettings
-from laas_service.conf import register_opts
 from laas_service.version import VERSION, user_agent
 from laas_service.wiring.parts import Parts
+from tests.options import options_from
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,10 +56,7 @@ def configured(tmp_path, url, *lines):
     login = f"auth_type = admin_token\nendpoint = {url}\ntoken = t\n"
     groups = [f"[{name}]\n{login}" for name in ("nova", "placement", "neutron", "ironic", "laas")]
     (tmp_path / "laas.conf").write_text("\n".join([*groups, *lines]))
-    conf = cfg.ConfigOpts()
-    register_opts(conf)
-    conf([], project="laas", default_config_files=[str(tmp_path / "laas.conf")])
-    return conf
+    return options_from(tmp_path / "laas.conf")
 
 
 def ask_nova(conf):

@@ -10,15 +10,14 @@ import subprocess
 import sys
 
 import pytest
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest, AllocationView
 from laas_service.wiring.parts import Parts
 from opensm_writer import fileset
+from tests.options import options_from
 from tests.servers import postgresql
 from tests.waiting import PATIENCE, eventually
 
@@ -45,9 +44,7 @@ class Site:
         self.directory = directory
         self.config = str(directory / "laas.conf")
         (directory / "laas.conf").write_text(CONFIGURATION.format(directory=directory, url=url))
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf([], project="laas", default_config_files=[self.config], default_config_dirs=[])
+        conf = options_from(self.config)
         self.parts = Parts(conf)
         self.parts.database.upgrade()
         made = generate(Description(xgft="2;4,4;1,4"))
@@ -95,15 +92,9 @@ class Site:
         self.parts.database.engine.dispose()
 
 
-@pytest.fixture(scope="module")
-def server():
-    with postgresql.PostgreSql() as running:
-        yield running
-
-
 @pytest.fixture
-def site(server, tmp_path):
-    site = Site(tmp_path, server.database())
+def site(servers, tmp_path):
+    site = Site(tmp_path, servers(postgresql.PostgreSql).database())
     yield site
     site.close()
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 from keystoneauth1.adapter import Adapter
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.ironic import IronicCompute
 from laas_service.wiring.parts import Parts
 from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
+from tests.options import options_from
 from tests.servers.ironic import Ironic
 from tests.servers.keystone import Keystone
 
@@ -110,10 +109,7 @@ class Configured:
 
 def parts_of(file: Path) -> Parts:
     """Make our parts as a configuration says."""
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf(["--config-file", str(file)], project="laas")
-    return Parts(conf)
+    return Parts(options_from(file))
 
 
 @pytest.fixture

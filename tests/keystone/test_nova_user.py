@@ -12,18 +12,17 @@ from contextlib import ExitStack
 
 import pytest
 from keystoneauth1 import loading
-from oslo_config import cfg
 
 from laas_service.adapters import openstack_calls
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.ports.compute import Handover
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
-from laas_service.conf import register_opts
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring.parts import Parts
 from tests.keystone.conftest import LONG
 from tests.nova_standin import Cloud, Fault, Server
+from tests.options import options_from
 from tests.servers.keystone import PASSWORD
 
 pytestmark = pytest.mark.road
@@ -110,10 +109,7 @@ def made(keystone, tmp_path, monkeypatch):
                 ]
             )
         )
-        conf = cfg.ConfigOpts()
-        register_opts(conf)
-        conf(["--config-file", str(file)], project="laas")
-        return Parts(conf)
+        return Parts(options_from(file))
 
     return parts
 

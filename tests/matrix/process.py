@@ -23,11 +23,11 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 from waitress.server import create_server
 
-from laas_service import conf as options
 from laas_service.adapters import openstack_calls
 from laas_service.cmd.api import application
 from laas_service.cmd.manage import main as manage
 from laas_service.wiring.parts import Parts
+from tests.options import options_from
 
 GO, FAIL = "go", "fail"
 UNHURRIED = 120.0
@@ -74,9 +74,7 @@ def run(kind: str, config: Path, pipe: Connection, log: Path) -> None:
     logging.raiseExceptions = False  # the log cannot be written while the disk is full
     link = Link(pipe)
     _note_sessions(link.sessions)
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf(["--config-file", str(config)], project="laas")
+    conf = options_from(config)
     parts = Parts(conf, at=link.at)
     {"api": _api, "worker": _worker}[kind](conf, parts, link)
 

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.app.records import LinkState
@@ -26,6 +24,7 @@ from laas_service.wiring.parts import Parts
 from tests import nova_standin
 from tests.ibsim import Simulator
 from tests.matrix.proxy import Proxy
+from tests.options import options_from
 from tests.servers.postgresql import PostgreSql
 from tests.servers.rabbitmq import RabbitMQ
 from tests.waiting import eventually
@@ -214,9 +213,7 @@ class Site:
 
     @contextmanager
     def _parts(self) -> Iterator[Parts]:
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf(["--config-file", str(self.config)], project="laas")
+        conf = options_from(self.config)
         parts = Parts(conf)
         yield parts
         parts.database.engine.dispose()

@@ -9,9 +9,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.ironic_nodes import IronicCalls as IronicCloud
 from laas_service.adapters.ironic_nodes import Nodes
@@ -32,6 +30,7 @@ from tests.nodes.conftest import HYPERVISORS, NODES
 from tests.nodes.test_nodes import BLUE, RED, on_hypervisor
 from tests.nova.cloud import NOBODY, POOL
 from tests.nova.test_holes import Service
+from tests.options import options_from
 from tests.waiting import eventually
 
 HOSTS = [*HYPERVISORS, *NODES]
@@ -189,9 +188,7 @@ def pooled(nova):
 @pytest.fixture
 def service(nova, tmp_path):
     """The service with a fabric of two hypervisors and four nodes; all are in the pool."""
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf = options_from()
     conf.set_override("state_dir", str(tmp_path))
     conf.set_override("state_interval", 1.0, "compute")
     conf.set_override("hold_down", 0.0, "compute")

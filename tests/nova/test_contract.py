@@ -7,9 +7,7 @@ from __future__ import annotations
 import pytest
 from keystoneauth1 import session
 from keystoneauth1.adapter import Adapter
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.nova.cloud import NOVA_VERSION
 from laas_service.adapters.nova.placement import PLACEMENT_VERSION
 from laas_service.app.ports.compute import Handover
@@ -17,6 +15,7 @@ from laas_service.domain.errors import HostsBusy
 from laas_service.wiring.parts import Parts
 from tests import nova_standin
 from tests.nova import cloud
+from tests.options import options_from
 from tests.story.site import landed
 
 pytestmark = pytest.mark.road
@@ -45,9 +44,7 @@ class Site:
             "token = service:admin\n"
             f"[placement]\nauth_section = nova\nendpoint_override = {url}/placement\n"
         )
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf(["--config-file", str(file)], project="laas")
+        conf = options_from(file)
         parts = Parts(conf)
         parts.database.upgrade()  # the adapter reads the names of the recorded hosts
         self.compute = parts.compute

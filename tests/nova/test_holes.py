@@ -23,9 +23,7 @@ from nova.scheduler import utils
 from nova.scheduler.client.report import SchedulerReportClient
 from nova.scheduler.rpcapi import SchedulerAPI
 from novaclient import exceptions as refused
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.nova import NovaCompute
 from laas_service.adapters.nova.cloud import Cloud
@@ -38,6 +36,7 @@ from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
 from laas_service.wiring.parts import Parts
 from tests.nova import cloud
+from tests.options import options_from
 from tests.story import site
 from tests.waiting import PATIENCE, eventually
 
@@ -93,10 +92,7 @@ def parts(ours, tmp_path):
 
 def wired(directory, *config_files, names=HOSTS):
     """The service with a fabric of the hosts; compute is as the files configure it."""
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    files = [str(path) for path in config_files]
-    conf([], project="laas", default_config_files=files, default_config_dirs=[])
+    conf = options_from(*config_files)
     conf.set_override("state_dir", str(directory))
     conf.set_override("state_interval", 1.0, "compute")
     conf.set_override("hold_down", 0.0, "compute")

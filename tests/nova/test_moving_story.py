@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 import pytest
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.netlist import node_id
 from laas_service.app.lifecycle import Phase
 from laas_service.domain.inventory import PortRef
@@ -30,6 +28,7 @@ from tests.faults.wiring import Judge, Wiring
 from tests.marks import needs_ibsim
 from tests.nova import cloud
 from tests.nova.test_story import FULL, SCALE, laas, site_on
+from tests.options import options_from
 from tests.story.network import network
 from tests.story.queries import Queries
 from tests.story.site import OpenStackSite, Rest
@@ -95,9 +94,7 @@ class Clouds:
 
     def __init__(self, nova, net, site, rest, directory):
         self.nova, self.net, self.site, self.rest = nova, net, site, rest
-        conf = cfg.ConfigOpts()
-        options.register_opts(conf)
-        conf(["--config-file", str(directory / "laas.conf")], project="laas")
+        conf = options_from(directory / "laas.conf")
         self.store = Parts(conf).store
         fabric = self.store.fabrics.get("f")
         self.topology, self.inventory = fabric.topology, fabric.inventory

@@ -19,9 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from novaclient import exceptions as refused
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import HOLDING, State
 from laas_service.app.records import AllocationRecord, Caller, HostState
@@ -29,6 +27,7 @@ from laas_service.domain.errors import Conflict, HostsBusy
 from laas_service.wiring.parts import Parts
 from tests.nova import cloud
 from tests.nova.test_holes import FORGED, KEY, Service
+from tests.options import options_from
 from tests.story import site
 from tests.waiting import eventually
 
@@ -59,9 +58,7 @@ def story(request, tmp_path):
 
 def wired(nova, directory):
     """The service, wired to this Nova, with a fabric of its managed hosts."""
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf = options_from()
     conf.set_override("state_dir", str(directory))
     conf.set_override("state_interval", 1.0, "compute")
     conf.set_override("hold_down", 0.0, "compute")

@@ -9,16 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from keystonemiddleware.auth_token import _opts as auth_token
-from oslo_config import cfg
+from oslo_config import cfg, generator
 from oslo_messaging._drivers import amqp, impl_rabbit
 from oslo_middleware import http_proxy_to_wsgi
+from oslo_policy import generator as policy_generator
 from sqlalchemy.engine import make_url
 
 from laas_service import conf as options
 from laas_service.api import policies
 from laas_service.conf import database, logins
 from laas_service.wiring.parts import Parts
+from tests.options import options_from
 
 ETC = Path(__file__).parents[2] / "etc"
 
@@ -75,9 +78,7 @@ def test_database_and_bus_are_encrypted_and_their_servers_checked(name):
 
 
 def test_the_worker_can_be_made_of_its_sample():
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf(["--config-file", str(ETC / "laas" / "fabric.conf")], project="laas")
+    conf = options_from(ETC / "laas" / "fabric.conf")
     parts = Parts(conf)
     assert parts.compute
     assert parts.subnet_managers.of_worker
@@ -150,3 +151,49 @@ def test_every_line_of_the_policy_sample_is_a_rule_with_its_default():
     assert listed == {name: rules.get(name) for name in listed}
     assert len(listed) > 20
     assert all(line.startswith("#") for line in text.splitlines() if line)
+
+
+# -- what tox -e genconfig and genpolicy write --------------------------------------
+
+
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory):
+    file = tmp_path_factory.mktemp("etc") / "laas.conf.sample"
+    generator.main(
+        ["--config-file", str(ETC / "laas" / "config-generator.conf"), "--output-file", str(file)]
+    )
+    return file
+
+
+def test_the_sample_configuration_has_every_option(configuration):
+    """The sample has each option, commented out, in its section."""
+    text = configuration.read_text().replace("\n#", "\n")
+    parser = configparser.ConfigParser(strict=False, interpolation=None, default_section="")
+    lines = [line for line in text.splitlines() if line.startswith("[") or " =" in line]
+    parser.read_string("\n".join(line for line in lines if not line.startswith(" ")))
+    for group, listed in options.list_opts():
+        assert {option.dest for option in listed} <= set(parser[group]), group
+    assert parser["database"]["connection"] == "sqlite:///$state_dir/laas.sqlite"
+    assert "service_token_roles" in parser["keystone_authtoken"]
+    assert "policy_file" in parser["oslo_policy"]
+    assert "enable_proxy_headers_parsing" in parser["oslo_middleware"]
+
+
+def test_the_sample_configuration_changes_nothing(configuration):
+    conf = options_from(configuration)
+    assert conf.api.auth_strategy == "none"
+
+
+def test_the_sample_policy_has_every_rule_and_changes_none(tmp_path):
+    file = tmp_path / "policy.yaml.sample"
+    conf = cfg.ConfigOpts()
+    policy_generator.generate_sample(
+        ["--config-file", str(ETC / "laas" / "policy-generator.conf"), "--output-file", str(file)],
+        conf,
+    )
+    text = file.read_text()
+    assert yaml.safe_load(text) is None
+    opened = yaml.safe_load(
+        "\n".join(line[1:] for line in text.splitlines() if line.startswith('#"'))
+    )
+    assert opened == {rule.name: rule.check_str for rule in policies.list_rules()}

@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
@@ -17,6 +16,7 @@ from laas_service.app.requests import AllocationRequest, AllocationView
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring.agent import agent
 from laas_service.wiring.parts import Parts
+from tests.options import options_from
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
@@ -24,9 +24,7 @@ OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
 
 @pytest.fixture
 def conf(tmp_path):
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf = options_from()
     conf.set_override("state_dir", str(tmp_path))
     return conf
 

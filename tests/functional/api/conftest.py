@@ -18,7 +18,6 @@ import pytest
 from flask.testing import FlaskClient
 from oslo_config import cfg
 
-from laas_service.adapters.db import schema
 from laas_service.adapters.db.agents import SqlAgents
 from laas_service.adapters.db.clock import database_clock
 from laas_service.adapters.db.engine import connect
@@ -196,15 +195,6 @@ def _operation(method, path):
         if re.fullmatch(f"{pattern}/?", path) and method.lower() in operations:
             return operations[method.lower()]
     return None
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("template") / "laas.db"
-    engine = connect(f"sqlite:///{path}")
-    schema.upgrade(engine)
-    engine.dispose()
-    return path
 
 
 @pytest.fixture

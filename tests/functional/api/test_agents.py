@@ -93,39 +93,6 @@ def test_what_each_saw_last_is_listed_in_pages(client, report):
     ]
 
 
-def test_another_takes_over_when_the_active_one_is_silent(client, deployment, report):
-    report("sm1", generation=1)
-    deployment.later = 14
-    assert report("sm2", generation=1).json["active"] == "sm1"
-    deployment.later = 15
-    assert report("sm3", "wedged").json["active"] == "sm1", "it could do no better"
-    assert report("sm2", generation=1).json["role"] == "active"
-    assert report("sm1", generation=1).json == {**report("sm1", generation=1).json, "active": "sm2"}
-    assert [one["role"] for one in listed(client).values()] == ["standby", "active", "standby"]
-
-
-@pytest.mark.parametrize("condition", ["dead", "wedged", "blind", "refused"])
-def test_one_that_can_not_gives_way_to_one_that_can(report, condition):
-    report("sm1", generation=1)
-    assert report("sm2", "starting").json["role"] == "standby"
-    assert report("sm1", condition).json["role"] == "active", "nobody else has reported since"
-    assert report("sm2", condition).json["role"] == "standby"
-    assert report("sm2", "starting").json["role"] == "active"
-
-
-def test_workers_are_woken_by_news_of_the_active_one_alone(deployment, report):
-    report("sm1", generation=1)
-    report("sm2", "starting")
-    woken = deployment.woken
-    report("sm1", generation=1)
-    report("sm1", generation=1, detail="in 0.3 s", published=2)
-    report("sm2", generation=1)
-    assert deployment.woken == woken
-    report("sm1", generation=2)
-    report("sm1", "differs")
-    assert deployment.woken == woken + 2
-
-
 def test_names_are_those_of_machines(client, report):
     for name in ("a%20b", "a%0ab", "h%C3%B6st", "a;b", "x" * 256, ".", "-rf"):
         answer = report(name, "starting")

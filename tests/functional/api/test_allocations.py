@@ -177,18 +177,15 @@ def test_waiting_gives_the_outcome(deployment, client):
     assert gone.json["state"] == "released"
 
 
-def test_waiting_ends_when_the_time_is_up(deployment, client):
+@pytest.mark.parametrize(("seconds", "waited"), [(3, 3), (100000, 60)])
+def test_waiting_ends_when_the_time_is_up_or_at_the_services_bound(
+    deployment, client, seconds, waited
+):
     deployment.while_waiting = lambda: None
-    answer = client.post("/v1/allocations?wait=3", json={"name": "blue", "hosts": 2})
+    answer = client.post(f"/v1/allocations?wait={seconds}", json={"name": "blue", "hosts": 2})
     assert answer.status_code == 202
     assert answer.json["state"] == "allocating"
-    assert deployment.slept == pytest.approx(3, abs=0.2)
-
-
-def test_waiting_is_bounded_by_the_service(deployment, client):
-    deployment.while_waiting = lambda: None
-    client.post("/v1/allocations?wait=100000", json={"name": "blue", "hosts": 2})
-    assert deployment.slept == pytest.approx(60, abs=0.2)
+    assert deployment.slept == pytest.approx(waited, abs=0.2)
 
 
 def test_waiting_ends_with_an_error(deployment, client):
@@ -325,12 +322,6 @@ def test_the_size_that_a_server_limit_allows_is_searched_within_the_budget(deplo
     assert (refused["code"], refused["largest_fit"], refused["cut_off"]) == ("quota", 0, True)
 
 
-def test_a_quota_that_cannot_be_read_hinders_nobody(deployment, client):
-    deployment.compute.faults.before["server_limit"] = Unavailable("Nova is away")
-    answer = client.post("/v1/allocations", json={"name": "a", "hosts": 11})
-    assert answer.status_code == 202
-
-
 # -- dry runs -----------------------------------------------------------------------
 
 
@@ -368,27 +359,12 @@ def test_repeating_a_request_with_its_key_allocates_once(client):
     assert len(client.get("/v1/allocations").json["allocations"]) == 1
 
 
-def test_without_a_key_every_request_counts(client):
-    body = {"name": "blue", "hosts": 6}
-    ids = {client.post("/v1/allocations", json=body).json["id"] for _ in range(2)}
-    assert len(ids) == 2
-
-
 def test_a_key_belongs_to_one_request(client):
     key = {"Idempotency-Key": "k"}
     client.post("/v1/allocations", json={"name": "blue", "hosts": 6}, headers=key)
     other = client.post("/v1/allocations", json={"name": "blue", "hosts": 7}, headers=key)
     assert other.status_code == 422
     assert other.json["code"] == "idempotency_mismatch"
-
-
-def test_a_key_still_answers_after_the_release(deployment, client):
-    key = {"Idempotency-Key": "k"}
-    body = {"name": "blue", "hosts": 6}
-    id = client.post("/v1/allocations?wait=5", json=body, headers=key).json["id"]
-    client.delete(f"/v1/allocations/{id}?wait=5")
-    again = client.post("/v1/allocations", json=body, headers=key).json
-    assert (again["id"], again["state"]) == (id, "released")
 
 
 def test_a_refused_request_may_be_repeated_with_its_key(deployment, client, allocate):
@@ -485,20 +461,18 @@ def test_a_stale_version_changes_nothing(client, allocate):
     assert client.get(url).json["state"] == "active"
 
 
-@pytest.mark.parametrize("form", ["{tag}", '"999", {tag}', "*"])
-def test_forms_of_if_match_that_hold(client, allocate, form):
+@pytest.mark.parametrize(
+    ("form", "status"),
+    [
+        *((form, 200) for form in ("{tag}", '"999", {tag}', "*")),
+        *((form, 412) for form in ("W/{tag}", "nonsense", '"abc"', "")),
+    ],
+)
+def test_forms_of_if_match(client, allocate, form, status):
     url = f"/v1/allocations/{allocate(2)['id']}"
     tag = client.get(url).headers["ETag"]
     given = {"If-Match": form.format(tag=tag)}
-    assert client.patch(url, json={"name": "x"}, headers=given).status_code == 200
-
-
-@pytest.mark.parametrize("form", ["W/{tag}", "nonsense", '"abc"', ""])
-def test_forms_of_if_match_that_do_not_hold(client, allocate, form):
-    url = f"/v1/allocations/{allocate(2)['id']}"
-    tag = client.get(url).headers["ETag"]
-    given = {"If-Match": form.format(tag=tag)}
-    assert client.patch(url, json={"name": "x"}, headers=given).status_code == 412
+    assert client.patch(url, json={"name": "x"}, headers=given).status_code == status
 
 
 # -- release -------------------------------------------------------------------------
@@ -679,25 +653,6 @@ def test_a_container_is_released_after_who_is_inside(client, allocate, deploymen
     assert client.delete(f"/v1/allocations/{outer['id']}").status_code == 202
     deployment.converge()
     assert client.get("/v1/fabrics/main").json["hosts"]["free"] == 32
-
-
-@pytest.mark.parametrize("parent", ["nobody", "plain"])
-def test_a_parent_that_is_no_container_is_refused(client, allocate, parent):
-    plain = allocate(2, "plain")
-    id = plain["id"] if parent == "plain" else parent
-    answer = client.post("/v1/allocations", json={"name": "x", "hosts": 1, "parent": id})
-    assert answer.status_code == (400 if parent == "plain" else 404)
-    if parent == "plain":
-        assert answer.json["errors"][0]["field"] == "parent"
-
-
-def test_a_container_does_not_count_where_nova_cannot_tell_two_apart(deployment):
-    client = deployment.client(one_per_project=True)
-    body = {"name": "c", "hosts": 8, "container": True}
-    outer = client.post("/v1/allocations", json=body).json
-    inner = {"name": "x", "hosts": 2, "parent": outer["id"]}
-    assert client.post("/v1/allocations", json=inner).status_code == 202
-    assert client.post("/v1/allocations", json=inner).json["code"] == "quota"
 
 
 def test_who_waits_inside_does_not_hold_up_who_is_outside(client, allocate, deployment):

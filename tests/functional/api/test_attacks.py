@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import re
 import string
@@ -19,6 +18,7 @@ from laas_service.api.app import ROUTES
 from laas_service.conf import register_opts
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring.parts import Parts
+from tests.access import rows
 from tests.functional.api.attacks import ADMIN, ATTEMPTS, CONTROLS, NASTY, NEW, RED, Endless
 from tests.functional.api.attacks import SERVICE as ROLE_SERVICE
 from tests.shared import REPO
@@ -29,17 +29,9 @@ BLUE = {"X-Auth-Token": "blue-token"}
 
 def documented():
     """The least number of requests and the statuses, by attempt, read from the page."""
-    lines = iter(PAGE.read_text().splitlines())
-    next(line for line in lines if line.startswith(".. csv-table::"))
-    next(line for line in lines if not line)
-    rows = []
-    for line in lines:
-        if not line.startswith("   "):
-            break
-        rows.append(line)
     return {
         row["Attempt"]: (int(row["Requests"]), {int(s) for s in row["Answers"].split()})
-        for row in csv.DictReader(rows, skipinitialspace=True)
+        for row in rows(PAGE)
     }
 
 

@@ -226,11 +226,6 @@ def test_fit(client, allocate):
     assert client.post("/v1/allocations", json={"name": "x", "hosts": largest}).status_code == 202
 
 
-def test_on_a_full_fabric_nothing_fits(client, allocate):
-    allocate(32)
-    assert client.get(f"{F}/fit?hosts=1").json["largest_fit"] == 0
-
-
 # -- routing -------------------------------------------------------------------------
 
 
@@ -255,12 +250,6 @@ def test_routing_compares_wanted_and_applied(deployment, client, allocate):
             "unconfirmed": [],
         }
     ]
-
-
-def test_a_drain_asks_for_no_new_routes(client):
-    before = client.get(f"{F}/routing").json["generation"]
-    client.patch(f"{F}/hosts/node01", json={"state": "drained"})
-    assert client.get(f"{F}/routing").json["generation"] == before
 
 
 def test_a_silent_subnet_manager_is_a_line_in_the_report(deployment, client):
@@ -382,25 +371,6 @@ def test_a_plane_is_seen_changed_and_given_back(client):
     assert len(collected(client, f"{F}/links?free=true", "links")) == 64
 
 
-def test_no_tenant_gets_a_link_of_the_plane(client, allocate):
-    client.put(f"{F}/plane", json={"l2": [0]})
-    held = allocate(12)
-    assert 0 not in {l2 for _, _, l2 in held["leaf_links"]}
-    refused = client.post("/v1/allocations", json={"name": "red", "hosts": 13}).json
-    assert (refused["reason"], refused["largest_fit"]) == ("no_legal_shape", 12)
-    for_ever = client.post("/v1/allocations", json={"name": "r", "hosts": 13, "wait": True}).json
-    assert "would wait for ever" in for_ever["detail"]
-    assert client.get(f"{F}/links?owner={held['id']}").json["links"]
-
-
-def test_a_plane_that_tenants_stand_on_is_refused(client, allocate):
-    held = allocate(12)
-    answer = client.put(f"{F}/plane", json={"l2": [0]})
-    assert answer.status_code == 409
-    assert f"release them first: {held['id']}" in answer.json["detail"]
-    assert client.get(f"{F}/plane").json["l2"] == []
-
-
 @pytest.mark.parametrize(
     ("body", "field"), [({"l2": [4]}, "l2"), ({"spines": [-1]}, "spines.0"), ({"l2": "0"}, "l2")]
 )
@@ -432,12 +402,6 @@ def test_a_refused_request_is_told_briefly_and_a_dry_run_in_full(client, allocat
     dry = client.post("/v1/allocations", json=wanted | {"dry_run": True}).json
     assert dry["room"]["releases"] == [allocation["id"]]
     assert "cut_off" not in dry
-
-
-def test_undoing_a_drain_makes_room(client):
-    client.patch(f"{F}/hosts/node07", json={"state": "drained"})
-    refused = client.post("/v1/allocations", json={"name": "all", "hosts": 32}).json
-    assert refused["room"] == {"releases": [], "undrain": [7], "hosts": 0}
 
 
 def test_a_host_that_nova_withholds_is_no_advice(deployment, client):

@@ -4,6 +4,7 @@
 
 import threading
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -18,6 +19,7 @@ from laas_service.messages import AgentReport, Condition, Span
 from tests.unit.adapters.test_leases import clock as clock
 from tests.unit.adapters.test_store import EPOCH, HOSTS, SMALL
 from tests.unit.adapters.test_store import managed as managed
+from tests.waiting import at_once
 
 LEASE = 15.0
 STARTING = AgentReport(Condition.STARTING)
@@ -110,38 +112,21 @@ def test_a_report_from_before_the_clock_was_set_back_counts_as_old(agents, clock
     assert agents.all("f")[0].age == 0
 
 
-def test_of_many_that_report_first_at_once_one_is_active(managed):
-    agents, start, turns = SqlAgents(managed._engine), threading.Barrier(4), []
-
-    def report(name: str) -> None:
-        start.wait()
-        turns.append(agents.report("f", name, STARTING, 3600).active)
-
-    threads = [threading.Thread(target=report, args=(f"sm{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(turns) == 4
-    assert len(set(turns)) == 1
-    assert active(agents) == [turns[0]]
-
-
-def test_of_many_that_take_over_at_once_one_does(managed, clock):
-    agents, start = SqlAgents(managed._engine, clock=lambda _: clock.time), threading.Barrier(3)
-    agents.report("f", "old", STARTING, LEASE)
-    clock.pass_by(LEASE)
-    turns = []
+@pytest.mark.parametrize("before", [False, True])
+def test_of_many_that_report_at_once_one_is_active(managed, clock, before):
+    """The first reports, or those after the active agent has been silent."""
+    agents = SqlAgents(managed._engine, clock=lambda _: clock.time)
+    start, turns = threading.Barrier(4), []
+    if before:
+        agents.report("f", "old", STARTING, LEASE)
+        clock.pass_by(LEASE)
 
     def report(name: str) -> None:
         start.wait()
         turns.append(agents.report("f", name, STARTING, LEASE).active)
 
-    threads = [threading.Thread(target=report, args=(f"sm{n}",)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(report, f"sm{n}") for n in range(4)))
+    assert len(turns) == 4
     assert len(set(turns)) == 1
     assert active(agents) == [turns[0]]
 

@@ -9,8 +9,8 @@ import fcntl
 import json
 import os
 import subprocess
-import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -19,7 +19,7 @@ from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.app.ports.compute import Handover, MoveProgress, MoveStage, ServerMoves
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
 from tests.scripts import executable
-from tests.waiting import eventually
+from tests.waiting import at_once, eventually
 
 BLUE = Handover("blue-1", "p" * 32, ("n2", "n1"))
 SMALLER = Handover("blue-1", "p" * 32, ("n1", "n3"))
@@ -519,16 +519,8 @@ def test_a_damaged_state_of_an_earlier_release_is_named_not_overwritten(path, te
 
 
 def test_callers_at_the_same_time_lose_nothing(path, openstack):
-    threads = [
-        threading.Thread(
-            target=DirectoryCompute(path).hand_over, args=(Handover(f"t{i}", "p", (f"n{i}",)),)
-        )
-        for i in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    asked = [Handover(f"t{i}", "p", (f"n{i}",)) for i in range(8)]
+    at_once(*(partial(DirectoryCompute(path).hand_over, one) for one in asked))
     assert set(DirectoryCompute(path).handed_over()) == {f"t{i}" for i in range(8)}
     assert set(openstack.aggregates(path)) == {f"laas-t{i}" for i in range(8)}
 

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
@@ -19,6 +20,7 @@ from laas_service.domain.features import HostChange
 from laas_service.domain.topology import LeafLink
 from tests.unit.adapters.test_store import EPOCH, HOSTS, SMALL, admit
 from tests.unit.adapters.test_store import managed as managed
+from tests.waiting import at_once
 
 LATER = EPOCH + timedelta(days=1)
 
@@ -156,11 +158,7 @@ def test_of_many_who_take_it_at_once_one_gets_it(managed):
         start.wait()
         got.append(leases.take("f", owner, 3600))
 
-    threads = [threading.Thread(target=take, args=(f"w{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(take, f"w{n}") for n in range(4)))
     assert len(got) == 4
     assert len([lease for lease in got if lease]) == 1
 

@@ -4,7 +4,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from threading import Barrier, Thread
+from threading import Barrier
 
 import pytest
 
@@ -18,6 +18,7 @@ from laas_service.domain.errors import Unavailable
 from laas_service.domain.topology import LeafLink
 from laas_service.messages import Initiator
 from tests.unit.adapters.test_store import HOSTS, SMALL, across_pods, new
+from tests.waiting import at_once
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=60)
@@ -200,11 +201,7 @@ def test_of_many_relays_one_gets_all(telling):
         gate.wait()
         shares.append(len(outbox.take(NOW, LATER)))
 
-    threads = [Thread(target=take) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[take] * 6)
     assert sorted(shares) == [0, 0, 0, 0, 0, 5]
 
 

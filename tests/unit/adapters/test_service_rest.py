@@ -15,9 +15,7 @@ from typing import cast
 import pytest
 from keystoneauth1 import loading
 from keystoneauth1.adapter import Adapter
-from oslo_config import cfg
 
-from laas_service import conf as options
 from laas_service.adapters import service_rest
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.messages import AgentReport, Condition, Master, Running, Span
@@ -40,9 +38,7 @@ TOKEN = {
 
 
 def configured(**values):
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf([], project="laas", default_config_files=[], default_config_dirs=[])
+    conf = configured()
     for name, value in values.items():
         conf.set_override(name, value, group="laas")
     return conf

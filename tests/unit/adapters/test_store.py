@@ -53,6 +53,7 @@ from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
 from laas_service.messages import Initiator
 from tests.drafts import on_ledger
+from tests.waiting import at_once
 
 SMALL = Topology(Xgft((4, 2, 2), (1, 4, 4)))  # 16 hosts, 4 leaves of 4, 2 pods
 HOSTS = Inventory(tuple(f"node-{h}" for h in range(16)), (), (), (), (), (), ())
@@ -742,11 +743,7 @@ def test_threads_share_a_store(managed):
     def ask(id):
         answers.append(managed.admissions.admit(new(id), on_ledger(partial(propose, id))))
 
-    threads = [threading.Thread(target=ask, args=(f"t{n}",)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(ask, f"t{n}") for n in range(8)))
     assert sum(isinstance(answer, NoFit) for answer in answers) == 4
     assert len(claims(managed)["host_claim"]) == 8
     assert managed.fabrics.ledger("f")[0].state() == rebuilt(managed).state()
@@ -1240,7 +1237,7 @@ def test_many_enter_while_one_releases_the_container(managed):
 
     def enter():
         try:
-            outcomes.append(inside(managed, threading.current_thread().name, "c").id)
+            outcomes.append(inside(managed, "x", "c").id)
         except (Conflict, NotFound):
             outcomes.append("refused")
 
@@ -1251,33 +1248,21 @@ def test_many_enter_while_one_releases_the_container(managed):
         except Conflict:
             outcomes.append("stayed")
 
-    threads = [threading.Thread(target=enter, name="x"), threading.Thread(target=leave)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(enter, leave)
     assert sorted(outcomes) in (["left", "refused"], ["stayed", "x"])
 
 
 def test_states_said_by_several_at_once_all_hold(managed):
     """No database reports a deadlock for these concurrent changes."""
-    start, wrong = threading.Barrier(4), []
+    start = threading.Barrier(4)
 
     def say(first: int) -> None:
         store = SqlStore(managed._engine)
         start.wait()
-        try:
-            for host in range(first, 16, 4):
-                store.components.set_host_state("f", host, HostState.DRAINED)
-        except Exception as error:
-            wrong.append(error)
+        for host in range(first, 16, 4):
+            store.components.set_host_state("f", host, HostState.DRAINED)
 
-    threads = [threading.Thread(target=say, args=(first,)) for first in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    at_once(*(partial(say, first) for first in range(4)))
     assert managed.fabrics.get("f").generation == 17
     assert managed.fabrics.ledger("f")[0].drained_hosts == set(range(16))
 

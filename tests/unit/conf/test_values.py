@@ -32,6 +32,7 @@ from laas_service.conf.ufm import UfmOptions
 from laas_service.conf.worker import WorkerOptions
 from laas_service.domain.errors import InvalidInput
 from opensm_writer.tools import Tools
+from tests.options import options_from
 from tests.scripts import executable
 
 OWN = {
@@ -45,10 +46,7 @@ def configured(tmp_path: Path, **groups: str) -> cfg.ConfigOpts:
     """A configuration with these lines in its groups."""
     path = tmp_path / "laas.conf"
     path.write_text("".join(f"[{name}]\n{lines}\n" for name, lines in groups.items()))
-    conf = cfg.ConfigOpts()
-    options.register_opts(conf)
-    conf(["--config-file", str(path)], project="laas")
-    return conf
+    return options_from(path)
 
 
 def test_what_requests_are_offered(tmp_path):

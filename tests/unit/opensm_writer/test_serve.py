@@ -8,6 +8,7 @@ import hashlib
 import json
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from laas_service.domain.errors import Conflict, LimitExceeded, NotFound, Unavai
 from opensm_writer import desired, fileset, publish, render
 from opensm_writer.serve import INDEX, ServedSets
 from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
+from tests.waiting import at_once
 
 
 class Site:
@@ -199,11 +201,7 @@ def test_simultaneous_requests_wait_for_one_rendering(site):
         start.wait()
         found.append(served[number % 2].wanted("tiny"))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(ask, number) for number in range(6)))
     assert len(found) == 6
     assert all(one == found[0] for one in found)
     assert site.rendered == 1

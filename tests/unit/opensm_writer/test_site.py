@@ -11,9 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from oslo_config import cfg
 
-from laas_service import conf as options_of
 from laas_service.conf import opensm_site
 from laas_service.conf.opensm import opensm as opensm_of
 from laas_service.domain.errors import InvalidInput, Unavailable
@@ -27,6 +25,7 @@ from opensm_writer.opensm import OpenSm
 from opensm_writer.site import SiteSettings
 from opensm_writer.smp import NODE_INFO, PKEY_TABLE, PORT_INFO, SM_INFO, SWITCH_INFO, SmpPort
 from opensm_writer.tools import Tools
+from tests.options import options_from
 from tests.scripts import executable
 from tests.unit.opensm_writer.states import SETTINGS, state
 
@@ -298,9 +297,7 @@ def test_settings_that_are_not_in_force_are_told(everything, seen, told):
 
 @pytest.fixture
 def conf(tmp_path):
-    conf = cfg.ConfigOpts()
-    options_of.register_opts(conf)
-    conf([], default_config_files=[])
+    conf = options_from()
     conf.set_override("state_dir", str(tmp_path))
     return conf
 
@@ -361,8 +358,6 @@ def test_a_setting_that_protects_the_fabric_is_never_dropped_silently(tmp_path):
     """An option that has gone stops the start: without it, ports would be open."""
     path = tmp_path / "laas.conf"
     path.write_text("[opensm_site]\nsm_priority = 15\n")
-    conf = cfg.ConfigOpts()
-    options_of.register_opts(conf)
-    conf(["--config-file", str(path)], project="laas")
+    conf = options_from(path)
     with pytest.raises(InvalidInput, match=r"option = sm_priority VALUE"):
         opensm_site.site(conf)

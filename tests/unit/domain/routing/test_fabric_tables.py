@@ -20,60 +20,11 @@ from laas_service.domain.routing.fabric_tables import ForwardingTables, forwardi
 from laas_service.domain.topology import LeafLink, Port, SpineLink, Topology, Xgft
 from laas_service.domain.verification import credit_loop, physical_tables
 from tests.partitions import partitions, tenant
+from tests.unit.domain.verification.sound import inventory_of
 from tests.walks import Walks
 
 SM = 0xFF0000
 SMALL = Topology(Xgft((3, 3, 3), (1, 3, 3)))
-
-
-def inventory_of(topology: Topology, directors: bool = False) -> Inventory:
-    """The regular fabric, a subnet manager on the first leaf; ``directors`` merges spines."""
-    tree = topology.tree
-    leaves = [0x100000 + n for n in range(tree.leaves)]
-    l2s = [0x200000 + n for n in range(tree.m[2] * tree.l2_per_pod)]
-    spines = [
-        0x300000 + (j if directors else i * tree.spines_per_group + j)
-        for i in range(tree.l2_per_pod)
-        for j in range(tree.spines_per_group)
-    ]
-    used: Counter[int] = Counter()
-
-    def plug(guid: int) -> PortRef:
-        used[guid] += 1
-        return PortRef(guid, used[guid])
-
-    endpoints = [
-        Endpoint(0x10000 + host * topology.rails + rail, f"h{host}", plug(leaf), host, rail)
-        for host in range(topology.hosts)
-        for rail, port in enumerate(topology.ports_of(host))
-        for leaf in [leaves[tree.leaf_id(port.pod, port.leaf)]]
-    ]
-    endpoints.append(Endpoint(SM, "sm", plug(leaves[0])))
-    cables = []
-    for number in range(tree.leaf_links + tree.spine_links):
-        link = tree.link_at(number)
-        if isinstance(link, LeafLink):
-            lower = leaves[tree.leaf_id(link.pod, link.leaf)]
-            upper = l2s[tree.l2_id(link.pod, link.up // tree.cables[0])]
-        else:
-            lower = l2s[tree.l2_id(link.pod, link.l2)]
-            upper = spines[link.l2 * tree.spines_per_group + link.up // tree.cables[1]]
-        if link not in topology.absent_links:
-            cables.append(Cable(plug(lower), plug(upper), link))
-    switches = [
-        Switch(guid, f"s{guid:x}", level, used[guid])
-        for level, guids in ((1, leaves), (2, l2s), (3, sorted(set(spines))))
-        for guid in guids
-    ]
-    return Inventory(
-        tuple(f"h{host}" for host in range(topology.hosts)),
-        tuple(switches),
-        tuple(cables),
-        tuple(endpoints),
-        tuple(leaves),
-        tuple(l2s),
-        tuple(spines),
-    )
 
 
 def assert_everything_reaches(inventory: Inventory, tables: ForwardingTables) -> None:
