@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from laas_service.adapters.db.store import SqlStore
 from tests import databases
+from tests.databases import empty_database as empty_database
 from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
 
 # No deadline: the duration of an example depends on the machine more than on the code. In CI
@@ -50,13 +51,6 @@ def logging_as_before():
     for handler in [handler for handler in handlers if handler not in root.handlers]:
         root.addHandler(handler)
     root.setLevel(level)
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("database") / "empty.sqlite"
-    path.write_bytes(databases.empty())
-    return path
 
 
 @pytest.fixture

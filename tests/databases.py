@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from sqlalchemy import Engine
 
 from laas_service.adapters.db import schema
@@ -33,6 +34,13 @@ def empty() -> bytes:
         schema.upgrade(engine)
         engine.dispose()
         return path.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    path = tmp_path_factory.mktemp("database") / "empty.sqlite"
+    path.write_bytes(empty())
+    return path
 
 
 @contextmanager

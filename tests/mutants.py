@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 import pytest
 from coverage import CoverageData
@@ -155,8 +156,9 @@ class Loader(SourceFileLoader):
         super().__init__(name, file)
         self.judge = judge
 
-    def get_code(self, fullname: str) -> object:
-        return compile(self.judge.mutant.source(), self.path, "exec")
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = compile(self.judge.mutant.source(), self.path, "exec")
+        return code
 
 
 def verdict(mutant: Mutant, tests: list[str]) -> str:

@@ -26,7 +26,6 @@ from laas_service.app.ports.compute import (
     Occupant,
     ServerMoves,
 )
-from laas_service.conf import register_opts
 from laas_service.domain.errors import (
     Conflict,
     Forbidden,

@@ -19,7 +19,6 @@ from openstackclient.common.clientmanager import ClientManager
 from openstackclient.shell import OpenStackShell
 
 from laas_service.client import osc
-from tests.functional.api.conftest import empty_database as empty_database
 from tests.functional.api.test_command_lines import NOWHERE, SAMPLES, SECONDS, OnTerminal
 from tests.functional.api.test_command_lines import held as held
 from tests.functional.api.test_command_lines import outside as outside

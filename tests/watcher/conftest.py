@@ -25,9 +25,9 @@ from wsgi_intercept import interceptor
 
 from laas_service.domain.topology import Topology, Xgft
 from tests.convergers import Convergers
+from tests.databases import empty_database as empty_database
 from tests.functional.api.conftest import bare as bare
 from tests.functional.api.conftest import client as client
-from tests.functional.api.conftest import empty_database as empty_database
 from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.waiting import eventually
 from watcher_plugin.service import GROUP, options

@@ -21,8 +21,7 @@ from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from laas_service.domain.verification import shape_violations, violations, walk_violations
 from research_tests.stars.test_stars import random_request
-from tests.unit.domain.routing.test_fabric_tables import inventory_of
-from tests.unit.domain.verification.sound import CABLES, FULL, RAILS, TWO_LEVEL
+from tests.unit.domain.verification.sound import CABLES, FULL, RAILS, TWO_LEVEL, inventory_of
 
 INCOMPLETE = Topology(
     Xgft((3, 3, 3), (1, 3, 3)),

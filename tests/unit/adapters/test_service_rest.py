@@ -19,6 +19,7 @@ from keystoneauth1.adapter import Adapter
 from laas_service.adapters import service_rest
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.messages import AgentReport, Condition, Master, Running, Span
+from tests.options import options_from
 from tests.shared import REPO
 
 ELSEWHERE = ["http://192.0.2.1:8780", "HTTP://laas.internal:8780", "http://127.0.0.1@laas.internal"]
@@ -38,7 +39,7 @@ TOKEN = {
 
 
 def configured(**values):
-    conf = configured()
+    conf = options_from()
     for name, value in values.items():
         conf.set_override(name, value, group="laas")
     return conf

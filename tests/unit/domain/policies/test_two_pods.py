@@ -24,7 +24,7 @@ from laas_service.domain.verification import (
 )
 from tests.unit.domain.policies.states import lopsided_fabric
 from tests.unit.domain.policies.test_brute_force import TREES, Naive, divided_up, subsets
-from tests.unit.domain.routing.test_fabric_tables import inventory_of
+from tests.unit.domain.verification.sound import inventory_of
 from tests.walks import Walks
 
 TWO_PODS = Jigsaw(two_pods=True)

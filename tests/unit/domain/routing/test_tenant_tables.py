@@ -17,8 +17,8 @@ from tests.unit.domain.routing.test_fabric_tables import (
     RAILS,
     SMALL,
     SPREAD,
-    inventory_of,
 )
+from tests.unit.domain.verification.sound import inventory_of
 
 
 def test_tables_are_by_index_and_hold_the_partition_only():
