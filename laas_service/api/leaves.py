@@ -4,9 +4,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, Literal, Self
-
-from pydantic import Field
+from typing import Literal, Self
 
 from laas_service.api.resource import Answer, Call
 from laas_service.api.schemas.base import Body, Guid, Schema, guid
@@ -26,14 +24,10 @@ from laas_service.domain.topology import link_name
 
 
 class LeafChange(Body):
-    state: Annotated[
-        Literal["drained", "maintenance", "failed", "up"],
-        Field(
-            description="`drained`: for leaves. `up` takes `failed` or `maintenance` back, which "
-            "ends once the switch's tables are confirmed; if neither was said, it undrains what "
-            "only drains of this leaf keep down."
-        ),
-    ]
+    state: Literal["drained", "maintenance", "failed", "up"]
+    """`drained`: for leaves. `up` takes `failed` or `maintenance` back, which ends once the
+    switch's tables are confirmed; if neither was said, it undrains what only drains of this leaf
+    keep down."""
 
 
 class LeafHosts(Schema):
@@ -45,29 +39,34 @@ class LeafHosts(Schema):
 
 class LeafTenant(Schema):
     id: str
-    name: Annotated[str, Field(description="Empty if the caller may not see the allocation.")]
-    project_id: Annotated[str, Field(description="Empty with `name`.")]
+    name: str
+    """Empty if the caller may not see the allocation."""
+    project_id: str
+    """Empty with `name`."""
     state: State
     container: bool
-    hosts: Annotated[list[AllocatedHost], Field(description="Those on this leaf.")]
-    links: Annotated[list[str], Field(description="Those of this L2 switch or spine.")]
+    hosts: list[AllocatedHost]
+    """Those on this leaf."""
+    links: list[str]
+    """Those of this L2 switch or spine."""
 
 
 class Leaf(Schema):
     guid: Guid
     name: str
-    level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
-    state: Annotated[
-        SwitchCondition,
-        Field(description="`drained`: a leaf of which no host is up; others as in the list."),
-    ]
+    level: int
+    """1 leaf, 2 L2 switch, 3 spine."""
+    state: SwitchCondition
+    """`drained`: a leaf of which no host is up; others as in the list."""
     source: SourceOfState
     by: By
     since: Since
     evidence: Evidence
     hosts: LeafHosts
-    empty: Annotated[bool, Field(description="No allocation has a host or link there any more.")]
-    allocations: Annotated[list[LeafTenant], Field(description="What is still to move.")]
+    empty: bool
+    """No allocation has a host or link there any more."""
+    allocations: list[LeafTenant]
+    """What is still to move."""
 
     @classmethod
     def of(cls, entry: LeafEntry, named: Callable[[str], bool]) -> Self:

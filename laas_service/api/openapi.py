@@ -66,6 +66,8 @@ def _components(
         [*inputs, *outputs],  # type: ignore[list-item]
         ref_template=REFERENCE,
     )
+    for definition in definitions["$defs"].values():
+        _join_lines(definition)
     by_schema = {schema: reference for (schema, _), reference in references.items()}
     return by_schema, definitions["$defs"]  # type: ignore[return-value]
 
@@ -104,6 +106,7 @@ def _parameters(route: Operation) -> list[dict[str, Any]]:
             continue
         schema = route.takes[part].model_json_schema(ref_template=REFERENCE)
         definitions = schema.get("$defs", {})
+        _join_lines(schema)
         for name, value in schema["properties"].items():
             inlined = _inlined(value, definitions)
             commas = {"explode": False} if inlined.get("type") == "array" else {}
@@ -117,6 +120,13 @@ def _parameters(route: Operation) -> list[dict[str, Any]]:
                 }
             )
     return parameters
+
+
+def _join_lines(schema: dict[str, Any]) -> None:
+    """Put the description of each property, which is the text below a field, on one line."""
+    for shown in schema.get("properties", {}).values():
+        if "description" in shown:
+            shown["description"] = " ".join(shown["description"].split())
 
 
 def _inlined(value: Any, definitions: dict[str, Any]) -> Any:

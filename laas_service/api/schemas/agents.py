@@ -48,25 +48,16 @@ class UnknownSwitch(Body):
 class FabricReading(Body):
     """One look at the ports, compared with the recorded cables. Ports are `GUID port`."""
 
-    age: Annotated[float, Field(ge=0, le=1e9, description="Seconds since it was known to hold.")]
-    ends: Annotated[
-        list[Ends],
-        Field(
-            max_length=2000,
-            description="The recorded ends that are not up: a GUID, their state, their ports.",
-        ),
-    ]
-    moved: Annotated[
-        list[Cable],
-        Field(
-            max_length=2000,
-            description="Recorded ends that are linked to another port, and that port.",
-        ),
-    ] = []
-    ends_left_out: Annotated[Count, Field(description="How many more ends are not up.")] = 0
-    observer: Annotated[
-        Port | None, Field(description="The port through which the ports were read.")
-    ] = None
+    age: Annotated[float, Field(ge=0, le=1e9)]
+    """Seconds since it was known to hold."""
+    ends: Annotated[list[Ends], Field(max_length=2000)]
+    """The recorded ends that are not up: a GUID, their state, their ports."""
+    moved: Annotated[list[Cable], Field(max_length=2000)] = []
+    """Recorded ends that are linked to another port, and that port."""
+    ends_left_out: Count = 0
+    """How many more ends are not up."""
+    observer: Port | None = None
+    """The port through which the ports were read."""
     nodes_read: Count
     switches_read: Count
     unknown_switches: Annotated[list[UnknownSwitch], Field(max_length=100)] = []
@@ -110,11 +101,13 @@ class SwitchCounters(Body):
     the counters; `-` is one that the port lacks."""
 
     guid: Guid
-    age: Annotated[float, Field(ge=0, le=1e9, description="Seconds since they were read.")]
+    age: Annotated[float, Field(ge=0, le=1e9)]
+    """Seconds since they were read."""
     names: Annotated[
         list[Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]{0,63}$")]],
-        Field(max_length=len(NAMES), description="As perfquery prints them."),
+        Field(max_length=len(NAMES)),
     ]
+    """As perfquery prints them."""
     ports: Annotated[
         list[Annotated[str, Field(pattern=r"^[0-9]{1,3}(?: (?:[0-9]{1,20}|-))*$", max_length=500)]],
         Field(max_length=256, examples=[["1 0 4711", "2 - 0"]]),
@@ -124,8 +117,9 @@ class SwitchCounters(Body):
             Annotated[str, Field(max_length=3, pattern="^[0-9]{1,3}$")],
             Annotated[float, Field(ge=0, le=1)],
         ],
-        Field(max_length=256, description="After error correction, by port."),
+        Field(max_length=256),
     ] = {}
+    """After error correction, by port."""
 
     @model_validator(mode="after")
     def _rows_are_complete(self) -> Self:
@@ -154,7 +148,8 @@ class Master(Body):
 
     model_config = ConfigDict(from_attributes=True)
 
-    guid: Annotated[Guid, Field(description="Of its port.")]
+    guid: Guid
+    """Of its port."""
     lid: Annotated[int, Field(ge=1, le=0xFFFF)]
     priority: Annotated[int, Field(ge=0, le=15)]
 
@@ -168,39 +163,32 @@ Engine = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class AgentReport(Body):
-    condition: Annotated[Condition, Field(strict=False, description="The state it reports.")]
+    condition: Annotated[Condition, Field(strict=False)]
+    """The state it reports."""
     detail: Detail | None = None
-    generation: Annotated[
-        Generation | None,
-        Field(description="In the switches; with `applied` and `other_generation`, and only so."),
-    ] = None
-    published: Annotated[
-        Generation | None, Field(description="Of the set that is current on its disk.")
-    ] = None
+    generation: Generation | None = None
+    """In the switches; with `applied` and `other_generation`, and only so."""
+    published: Generation | None = None
+    """Of the set that is current on its disk."""
 
-    stamp: Annotated[Stamp, Field(description="Of `generation`.")] = ""
-    published_stamp: Annotated[Stamp, Field(description="Of `published`.")] = ""
+    stamp: Stamp = ""
+    """Of `generation`."""
+    published_stamp: Stamp = ""
+    """Of `published`."""
     engine: Annotated[Engine | None, ENGINE] = None
     master: Annotated[Master | None, MASTER] = None
     spent: Annotated[
         dict[Annotated[str, Field(max_length=32)], Annotated[float, Field(ge=0, le=1e9)]],
-        Field(
-            max_length=16,
-            description="Seconds that it spent on `published`, by span, once that is confirmed.",
-        ),
+        Field(max_length=16),
     ] = {}
-    without: Annotated[
-        Switches, Field(description="Dead switches, which the generation is confirmed without.")
-    ] = []
-    unconfirmed: Annotated[
-        Switches,
-        Field(description="Switches that do not answer, and may still forward by other tables."),
-    ] = []
+    """Seconds that it spent on `published`, by span, once that is confirmed."""
+    without: Switches = []
+    """Dead switches, which the generation is confirmed without."""
+    unconfirmed: Switches = []
+    """Switches that do not answer, and may still forward by other tables."""
     reading: FabricReading | None = None
-    counters: Annotated[
-        list[SwitchCounters],
-        Field(max_length=256, description="Port counters that were not reported before."),
-    ] = []
+    counters: Annotated[list[SwitchCounters], Field(max_length=256)] = []
+    """Port counters that were not reported before."""
 
     def seen(self, now: float) -> messages.AgentReport:
         """The report as a value; ``now`` is seconds since the epoch."""
@@ -222,15 +210,14 @@ class AgentReport(Body):
 
 class AgentOrders(Shown):
     role: Role
-    active: Annotated[str, Field(description="The agent whose reports count.")]
-    wanted: Annotated[int, Field(description="The generation wanted in the switches.")]
-    lease_seconds: Annotated[
-        float, Field(description="How long it is active without a further report.")
-    ]
-    stamp: Annotated[
-        str,
-        Field(description="Of `wanted`: tells it from one of the same number in another past."),
-    ]
+    active: str
+    """The agent whose reports count."""
+    wanted: int
+    """The generation wanted in the switches."""
+    lease_seconds: float
+    """How long it is active without a further report."""
+    stamp: str
+    """Of `wanted`: tells it from one of the same number in another past."""
 
     @classmethod
     def of(cls, orders: messages.Orders) -> Self:
@@ -242,11 +229,11 @@ class Agent(Shown):
     role: Role
     condition: Condition
     detail: str | None
-    generation: Annotated[int | None, Field(description="Confirmed in the switches.")]
+    generation: int | None
+    """Confirmed in the switches."""
     published: int | None
-    behind: Annotated[
-        bool, Field(description="Its OpenSM would route by older files if it became the master.")
-    ]
+    behind: bool
+    """Its OpenSM would route by older files if it became the master."""
     engine: Annotated[str | None, ENGINE]
     master: Annotated[Master | None, MASTER]
     seen_at: AwareDatetime
@@ -264,7 +251,8 @@ class Agent(Shown):
 
 class AgentList(Schema):
     agents: list[Agent]
-    next: Annotated[str | None, Field(description="The next page.")]
+    next: str | None
+    """The next page."""
 
     @classmethod
     def of(
@@ -275,35 +263,22 @@ class AgentList(Schema):
 
 
 class FileSet(Shown):
-    manifest: Annotated[dict[str, Any], Field(description="The document of `manifest.json`.")]
-    sizes: Annotated[dict[str, int], Field(description="Bytes by file.")]
-    parts: Annotated[
-        dict[str, list[Annotated[list[int | str], Field(min_length=2, max_length=2)]]],
-        Field(description="Size and sha256 of each piece, in order, of files made of pieces."),
-    ]
+    manifest: dict[str, Any]
+    """The document of `manifest.json`."""
+    sizes: dict[str, int]
+    """Bytes by file."""
+    parts: dict[str, list[Annotated[list[int | str], Field(min_length=2, max_length=2)]]]
+    """Size and sha256 of each piece, in order, of files made of pieces."""
 
 
 class FormHeader(Schema):
-    laas_set_form: Annotated[
-        int,
-        Field(
-            alias="Laas-Set-Form",
-            ge=1,
-            le=2**31 - 1,
-            description="The newest form of a set that the agent knows; 4 if it does not say.",
-        ),
-    ] = 4
+    laas_set_form: Annotated[int, Field(alias="Laas-Set-Form", ge=1, le=2**31 - 1)] = 4
+    """The newest form of a set that the agent knows; 4 if it does not say."""
 
 
 class FileHeaders(FormHeader):
-    range: Annotated[
-        str | None,
-        Field(
-            alias="Range",
-            max_length=LONGEST_HEADER,
-            description="One range of bytes, such as `bytes=0-1023`.",
-        ),
-    ] = None
+    range: Annotated[str | None, Field(alias="Range", max_length=LONGEST_HEADER)] = None
+    """One range of bytes, such as `bytes=0-1023`."""
 
 
 class Octets(RootModel[Annotated[Path, WithJsonSchema({"type": "string", "format": "binary"})]]):

@@ -32,17 +32,14 @@ from laas_service.messages import ConfirmedBy, Span
 
 
 class Event(Shown):
-    number: Annotated[int, Field(ge=1, description="1 is the first that happened to it.")]
+    number: Annotated[int, Field(ge=1)]
+    """1 is the first that happened to it."""
     at: AwareDatetime
     state: State
     reason: str
-    seconds: Annotated[
-        dict[Span, float],
-        Field(
-            description="Where the time since the entry before (for the first one: since the "
-            "request) went; empty if that was not measured."
-        ),
-    ]
+    seconds: dict[Span, float]
+    """Where the time since the entry before (for the first one: since the request) went; empty if
+    that was not measured."""
 
     @classmethod
     def all_of(cls, events: Iterable[RecordedEvent], first: int) -> list[Self]:
@@ -52,7 +49,8 @@ class Event(Shown):
 
 class History(Schema):
     history: list[Event]
-    next: Annotated[str | None, Field(description="The next page.")]
+    next: str | None
+    """The next page."""
 
 
 _OF_SLOTS = frozenset(SlotsShown.model_fields)
@@ -93,11 +91,14 @@ class DryRun(SlotsShown, Holding):
     project_id: str
     policy: str
     requested: int
-    cost: Annotated[int, Field(description="What the hosts cost together.")]
+    cost: int
+    """What the hosts cost together."""
     container: bool
     parent: str | None
-    joining: Annotated[list[str], Field(description="Hosts that a resize adds, by name.")]
-    leaving: Annotated[list[str], Field(description="Hosts that a resize gives back, by name.")]
+    joining: list[str]
+    """Hosts that a resize adds, by name."""
+    leaving: list[str]
+    """Hosts that a resize gives back, by name."""
     bridge: Bridge
     dry_run: Literal[True]
 
@@ -126,16 +127,15 @@ class DryRun(SlotsShown, Holding):
 class Waiting(Schema):
     """What a queued request waits for now."""
 
-    code: Annotated[Refusal | None, Field(description="The limit hit; null: about to start.")]
+    code: Refusal | None
+    """The limit hit; null: about to start."""
     detail: str
-    largest_fit: Annotated[int | None, Field(description="The largest size there is room for.")]
-    expected_start: Annotated[
-        AwareDatetime | None,
-        Field(description="The first one's reservation, if it is known when others end."),
-    ]
-    room: Annotated[
-        HeadRoom | None, Field(description="How moves make room for it; null: nothing is planned.")
-    ]
+    largest_fit: int | None
+    """The largest size there is room for."""
+    expected_start: AwareDatetime | None
+    """The first one's reservation, if it is known when others end."""
+    room: HeadRoom | None
+    """How moves make room for it; null: nothing is planned."""
 
     @classmethod
     def of(cls, place: requests.Place) -> Self:
@@ -154,12 +154,12 @@ class ThinSwitch(Shown):
 
     kind: Literal["leaf", "l2"]
     pod: int
-    switch: Annotated[int, Field(description="The leaf or L2 switch, by number in its pod.")]
+    switch: int
+    """The leaf or L2 switch, by number in its pod."""
     up: int
     given: int
-    flows: Annotated[
-        int | None, Field(description="Flows that may share one uplink; null: none is up.")
-    ]
+    flows: int | None
+    """Flows that may share one uplink; null: none is up."""
 
     @classmethod
     def of(cls, thin: degradation.MissingUplinks) -> Self:
@@ -181,11 +181,14 @@ class Apart(Schema):
 class Degraded(Schema):
     """The failed hosts and links of an allocation, and what follows from them."""
 
-    links: Annotated[list[str], Field(description="Failed links, by id.")]
-    hosts: Annotated[list[AllocatedHost], Field(description="Failed hosts.")]
+    links: list[str]
+    """Failed links, by id."""
+    hosts: list[AllocatedHost]
+    """Failed hosts."""
     thin: list[ThinSwitch]
     apart: list[Apart]
-    detail: Annotated[str, Field(description="A summary in a sentence.")]
+    detail: str
+    """A summary in a sentence."""
 
     @classmethod
     def of(cls, fabric: FabricRecord, degraded: degradation.Degraded) -> Self:
@@ -202,10 +205,14 @@ class Degraded(Schema):
 class Announced(Schema):
     """A move that has not begun."""
 
-    begins: Annotated[AwareDatetime, Field(description="It begins then, or later.")]
-    joining: Annotated[list[str], Field(description="Hosts that it would newly get, by name.")]
-    leaving: Annotated[list[str], Field(description="Hosts that it would leave, by name.")]
-    forced: Annotated[bool, Field(description="`movable: never` does not call it off.")]
+    begins: AwareDatetime
+    """It begins then, or later."""
+    joining: list[str]
+    """Hosts that it would newly get, by name."""
+    leaving: list[str]
+    """Hosts that it would leave, by name."""
+    forced: bool
+    """`movable: never` does not call it off."""
 
     @classmethod
     def of(cls, fabric: FabricRecord, record: AllocationRecord) -> Self | None:
@@ -234,79 +241,58 @@ class AllocationSummary(SlotsShown, Holding):
     fabric: str
     project_id: str
     policy: str
-    class_of_service: Annotated[
-        Class,
-        Field(
-            alias="class",
-            description="`owned`: its hosts and links are its own. `shared`: it has slots of "
-            "hosts that its parent shares.",
-        ),
-    ]
+    class_of_service: Annotated[Class, Field(alias="class")]
+    """`owned`: its hosts and links are its own. `shared`: it has slots of hosts that its parent
+    shares."""
     state: State
-    version: Annotated[int, Field(description="Grows with every change; the ETag.")]
-    requested: Annotated[int, Field(description="How many hosts were asked for.")]
-    container: Annotated[bool, Field(description="It is for allocations inside.")]
-    sharing: Annotated[
-        SharingShown | None, Field(description="How its hosts are shared by allocations inside.")
-    ]
-    parent: Annotated[str | None, Field(description="The container that it is inside.")]
-    pkey: Annotated[
-        str | None,
-        Field(
-            pattern=r"^0x[0-9a-f]{4}$",
-            description="The partition key, of the first rail if rails differ; null before "
-            "admission.",
-        ),
-    ]
-    pkeys: Annotated[
-        list[Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$")]],
-        Field(description="The partition key of its ports on each rail; empty before admission."),
-    ]
-    rails_joined: Annotated[
-        bool | None,
-        Field(
-            description="Whether its ports reach each other from rail to rail. If not, each rail "
-            "works by itself: keep traffic on its rail. Null before admission."
-        ),
-    ]
-    position: Annotated[
-        int | None, Field(ge=1, description="Its place in the fabric's queue; 1 is the first.")
-    ]
-    waits_for: Annotated[Waiting | None, Field(description="Why it is queued, as of now.")]
-    duration: Annotated[float | None, Field(description="Seconds it is expected to last.")]
-    expected_end: Annotated[
-        AwareDatetime | None, Field(description="Its duration, counted from admission.")
-    ]
-    constraints: Annotated[
-        Constraints | None, Field(description="As asked; avoided hosts are for administrators.")
-    ]
-    degraded: Annotated[Degraded | None, Field(description="Null: nothing it uses has failed.")]
-    changing: Annotated[
-        Phase | None,
-        Field(description="How far a change of placement is; what it leaves is held until then."),
-    ]
-    joining: Annotated[
-        list[str], Field(description="Those of its hosts that a change of placement adds, by name.")
-    ]
-    leaving: Annotated[
-        list[str],
-        Field(description="Hosts that a change of placement takes away, by name; held until then."),
-    ]
+    version: int
+    """Grows with every change; the ETag."""
+    requested: int
+    """How many hosts were asked for."""
+    container: bool
+    """It is for allocations inside."""
+    sharing: SharingShown | None
+    """How its hosts are shared by allocations inside."""
+    parent: str | None
+    """The container that it is inside."""
+    pkey: Annotated[str | None, Field(pattern=r"^0x[0-9a-f]{4}$")]
+    """The partition key, of the first rail if rails differ; null before admission."""
+    pkeys: list[Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$")]]
+    """The partition key of its ports on each rail; empty before admission."""
+    rails_joined: bool | None
+    """Whether its ports reach each other from rail to rail. If not, each rail works by itself: keep
+    traffic on its rail. Null before admission."""
+    position: Annotated[int | None, Field(ge=1)]
+    """Its place in the fabric's queue; 1 is the first."""
+    waits_for: Waiting | None
+    """Why it is queued, as of now."""
+    duration: float | None
+    """Seconds it is expected to last."""
+    expected_end: AwareDatetime | None
+    """Its duration, counted from admission."""
+    constraints: Constraints | None
+    """As asked; avoided hosts are for administrators."""
+    degraded: Degraded | None
+    """Null: nothing it uses has failed."""
+    changing: Phase | None
+    """How far a change of placement is; what it leaves is held until then."""
+    joining: list[str]
+    """Those of its hosts that a change of placement adds, by name."""
+    leaving: list[str]
+    """Hosts that a change of placement takes away, by name; held until then."""
     bridge: Bridge
-    movable: Annotated[Movable, Field(description="Whether it may move to make room for others.")]
-    notice: Annotated[float, Field(description="Seconds between announcement and move.")]
-    move_cost: Annotated[float, Field(description="What a host costs that it gets by a move.")]
-    announced: Annotated[
-        Announced | None, Field(description="The move that is announced; null: none.")
-    ]
-    confirmed_by: Annotated[
-        ConfirmedBy | None,
-        Field(description="What the last change of its routes was confirmed by. Null: unknown."),
-    ]
-    error: Annotated[
-        str | None,
-        Field(description="Why the last step failed, or what has kept the worker for long."),
-    ]
+    movable: Movable
+    """Whether it may move to make room for others."""
+    notice: float
+    """Seconds between announcement and move."""
+    move_cost: float
+    """What a host costs that it gets by a move."""
+    announced: Announced | None
+    """The move that is announced; null: none."""
+    confirmed_by: ConfirmedBy | None
+    """What the last change of its routes was confirmed by. Null: unknown."""
+    error: str | None
+    """Why the last step failed, or what has kept the worker for long."""
     created_at: AwareDatetime
     updated_at: AwareDatetime
 
@@ -359,15 +345,16 @@ class AllocationSummary(SlotsShown, Holding):
 class Progress(Shown):
     """How far convergence is with an allocation."""
 
-    next_step: Annotated[str | None, Field(description="Null: nothing is to be done.")]
-    failures: Annotated[int, Field(description="How often it failed, or had to wait, in a row.")]
-    next_try: Annotated[AwareDatetime | None, Field(description="Null: as soon as possible.")]
-    generation_wanted: Annotated[
-        int | None, Field(description="Of its routes; for administrators.")
-    ]
-    generation_seen: Annotated[
-        int | None, Field(description="Confirmed, as the worker saw it; for administrators.")
-    ]
+    next_step: str | None
+    """Null: nothing is to be done."""
+    failures: int
+    """How often it failed, or had to wait, in a row."""
+    next_try: AwareDatetime | None
+    """Null: as soon as possible."""
+    generation_wanted: int | None
+    """Of its routes; for administrators."""
+    generation_seen: int | None
+    """Confirmed, as the worker saw it; for administrators."""
 
     @classmethod
     def of(cls, progress: requests.Progress, admin: bool) -> Self:
@@ -377,13 +364,9 @@ class Progress(Shown):
 
 
 class Allocation(AllocationSummary):
-    configs_synced: Annotated[
-        bool,
-        Field(
-            description="Whether the switches, or UFM, have what is recorded for it, by their own "
-            "answer. False: not yet, no longer, or nobody asked them."
-        ),
-    ]
+    configs_synced: bool
+    """Whether the switches, or UFM, have what is recorded for it, by their own answer. False: not
+    yet, no longer, or nobody asked them."""
     progress: Progress
     history: Annotated[
         list[Event],
@@ -408,4 +391,5 @@ class Changed(RootModel[Allocation | DryRun]):
 
 class AllocationList(Schema):
     allocations: list[AllocationSummary]
-    next: Annotated[str | None, Field(description="The next page.")]
+    next: str | None
+    """The next page."""

@@ -53,7 +53,7 @@ Guid = Annotated[str, Field(max_length=18, pattern=r"^0x[0-9a-f]{16}$"), BeforeV
 class Schema(BaseModel):
     """The base of all schemas: unknown fields are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Shown(Schema):

@@ -53,16 +53,19 @@ class Tree(Shown):
 class Usage(Shown):
     total: int
     allocated: int
-    free: Annotated[int, Field(description="Up and without an owner.")]
+    free: int
+    """Up and without an owner."""
     failed: int
     drained: int
-    withheld: Annotated[int, Field(description="Links of the shared plane.")]
+    withheld: int
+    """Links of the shared plane."""
 
 
 class FabricSummary(Schema):
     id: str
     shape: Tree
-    generation: Annotated[int, Field(description="Grows with every committed change.")]
+    generation: int
+    """Grows with every committed change."""
     created_at: AwareDatetime
 
     @classmethod
@@ -82,14 +85,11 @@ class FabricSummary(Schema):
 
 class FabricList(Schema):
     fabrics: list[FabricSummary]
-    default: Annotated[
-        str | None,
-        Field(
-            description="Id of the fabric of requests that name none: [api] default_fabric, or the "
-            "only fabric. Null: name one."
-        ),
-    ]
-    next: Annotated[str | None, Field(description="The next page.")]
+    default: str | None
+    """Id of the fabric of requests that name none: [api] default_fabric, or the only fabric. Null:
+    name one."""
+    next: str | None
+    """The next page."""
 
 
 class Fabric(FabricSummary):
@@ -97,14 +97,11 @@ class Fabric(FabricSummary):
     leaf_links: Usage
     spine_links: Usage
     switches: int
-    allocations: Annotated[dict[str, int], Field(description="How many, by state.")]
-    hosts_alarm: Annotated[
-        str | None,
-        Field(
-            description="Why none of many hosts that seem away is withheld, or how many Nova has "
-            "not known since their import; for those who may see the inventory."
-        ),
-    ]
+    allocations: dict[str, int]
+    """How many, by state."""
+    hosts_alarm: str | None
+    """Why none of many hosts that seem away is withheld, or how many Nova has not known since their
+    import; for those who may see the inventory."""
 
     @classmethod
     def of(cls, fabric: FabricRecord, use: utilization_view.Utilization, alarm: str | None) -> Self:
@@ -119,13 +116,13 @@ class Fabric(FabricSummary):
 class Utilization(Schema):
     fabric: str
     generation: int
-    utilization: Annotated[
-        float, Field(ge=0, le=1, description="Hosts with an owner, as a part of all hosts.")
-    ]
+    utilization: Annotated[float, Field(ge=0, le=1)]
+    """Hosts with an owner, as a part of all hosts."""
     hosts: Usage
     leaf_links: Usage
     spine_links: Usage
-    allocations: Annotated[dict[str, int], Field(description="How many, by state.")]
+    allocations: dict[str, int]
+    """How many, by state."""
 
     @staticmethod
     def counts(use: utilization_view.Utilization) -> dict[str, Any]:
@@ -151,16 +148,21 @@ class Utilization(Schema):
 class Room(Shown):
     """The cheapest way found to make it fit: releases, or drains undone."""
 
-    releases: Annotated[list[str], Field(description="Ids of allocations to release.")]
-    undrain: Annotated[list[int], Field(description="Indices of hosts whose drain to undo.")]
-    hosts: Annotated[int, Field(description="How many hosts the releases take from tenants.")]
+    releases: list[str]
+    """Ids of allocations to release."""
+    undrain: list[int]
+    """Indices of hosts whose drain to undo."""
+    hosts: int
+    """How many hosts the releases take from tenants."""
 
 
 class ByMoving(Schema):
     """How a size that does not fit in place would fit: hosts of the allocation would move."""
 
-    moves: Annotated[list[str], Field(description="Hosts that it would leave, by name.")]
-    new_hosts: Annotated[int, Field(description="How many hosts it would newly get.")]
+    moves: list[str]
+    """Hosts that it would leave, by name."""
+    new_hosts: int
+    """How many hosts it would newly get."""
 
 
 FitsWhenEmpty = Annotated[
@@ -194,30 +196,30 @@ WorstLoad = Annotated[
 class RiskFit(Shown):
     """How many further tenants with these slots would fit, placed one after the other."""
 
-    risk: Annotated[float, Field(description="Probability that demands exceed a link.")]
+    risk: float
+    """Probability that demands exceed a link."""
     tenants: int
-    more: Annotated[bool, Field(description="No further ones were tried.")]
+    more: bool
+    """No further ones were tried."""
 
 
 class Fit(Shown):
     fabric: str
-    hosts: Annotated[int, Field(description="0 if slots were asked for.")]
-    slots: Annotated[int | None, Field(description="Null if hosts were asked for.")] = None
+    hosts: int
+    """0 if slots were asked for."""
+    slots: int | None = None
+    """Null if hosts were asked for."""
     fits: bool
-    largest_fit: Annotated[
-        int,
-        Field(
-            description="The largest size that would fit now; of slots with this demand, the most "
-            "for which a place was found."
-        ),
-    ]
-    risks: Annotated[
-        list[RiskFit] | None, Field(description="Ascending by risk, if it was asked for.")
-    ] = None
+    largest_fit: int
+    """The largest size that would fit now; of slots with this demand, the most for which a place
+    was found."""
+    risks: list[RiskFit] | None = None
+    """Ascending by risk, if it was asked for."""
     shape: Shape | None
     contention_free: ContentionFreeNow
     worst_load: WorstLoad
-    reason: Annotated[Refusal | None, Field(description="Why it does not fit.")]
+    reason: Refusal | None
+    """Why it does not fit."""
     detail: str | None
     fits_when_empty: FitsWhenEmpty
     room: MakesRoom
@@ -257,41 +259,39 @@ CONFIRMED_BY = Field(
 
 class SubnetManager(Shown):
     name: str
-    generation: Annotated[int | None, Field(description="The generation that is confirmed.")]
+    generation: int | None
+    """The generation that is confirmed."""
     confirmed_by: Annotated[ConfirmedBy | None, CONFIRMED_BY]
     current: bool
     problem: str | None
     engine: Annotated[str | None, ENGINE]
     master: Annotated[Master | None, MASTER]
-    without: Annotated[
-        list[Guid], Field(description="Dead switches, which the generation is confirmed without.")
-    ]
-    unconfirmed: Annotated[
-        list[Guid],
-        Field(description="Switches that do not answer, and may still forward by other tables."),
-    ]
+    without: list[Guid]
+    """Dead switches, which the generation is confirmed without."""
+    unconfirmed: list[Guid]
+    """Switches that do not answer, and may still forward by other tables."""
 
 
 class Holder(Shown):
     """The worker that converges the fabric, and what it saw in the switches."""
 
-    name: Annotated[str | None, Field(description="Null: no worker has the fabric.")]
-    until: Annotated[
-        AwareDatetime | None,
-        Field(description="Another worker takes over unless it renews until then."),
-    ]
-    generation: Annotated[int | None, Field(description="The generation it saw.")]
+    name: str | None
+    """Null: no worker has the fabric."""
+    until: AwareDatetime | None
+    """Another worker takes over unless it renews until then."""
+    generation: int | None
+    """The generation it saw."""
     confirmed_by: Annotated[ConfirmedBy | None, CONFIRMED_BY]
     problem: str | None
     seen_at: AwareDatetime | None
-    waits_for: Annotated[
-        str | None, Field(description="What has kept it for long; null: it moves, or rests.")
-    ]
+    waits_for: str | None
+    """What has kept it for long; null: it moves, or rests."""
 
 
 class Routing(Schema):
     fabric: str
-    generation: Annotated[int, Field(description="The generation wanted in the switches.")]
+    generation: int
+    """The generation wanted in the switches."""
     worker: Holder
     subnet_managers: list[SubnetManager]
 
@@ -327,8 +327,10 @@ class Endpoint(Shown):
     leaf: int
     k: int
     guid: Guid | None
-    description: Annotated[str | None, Field(description="The node description.")]
-    virtual_guids: Annotated[list[Guid], Field(description="Of the virtual ports behind it.")]
+    description: str | None
+    """The node description."""
+    virtual_guids: list[Guid]
+    """Of the virtual ports behind it."""
 
 
 SourceOfState = Annotated[
@@ -366,19 +368,17 @@ def said(word: Word | None) -> dict[str, Any]:
 class Host(Shown):
     index: int
     name: str
-    compute_name: Annotated[
-        str | None, Field(description="Its name in Nova, if it has another one there.")
-    ]
+    compute_name: str | None
+    """Its name in Nova, if it has another one there."""
     state: HostState
     source: SourceOfState
     by: By
     since: Since
     evidence: Evidence
-    absent_since: Annotated[
-        AwareDatetime | None,
-        Field(description="None of its ports has had a link since then, as while it reboots."),
-    ]
-    owner: Annotated[str | None, Field(description="The id of the allocation that has it.")]
+    absent_since: AwareDatetime | None
+    """None of its ports has had a link since then, as while it reboots."""
+    owner: str | None
+    """The id of the allocation that has it."""
     traits: list[str]
     cost: int
     ports: list[Endpoint]
@@ -408,7 +408,8 @@ class Host(Shown):
 
 class HostList(Schema):
     hosts: list[Host]
-    next: Annotated[str | None, Field(description="The next page.")]
+    next: str | None
+    """The next page."""
 
 
 class CableEnd(Shown):
@@ -420,19 +421,18 @@ class Link(Shown):
     id: Annotated[str, Field(examples=["leaf-0-3-5", "spine-1-2-0"])]
     kind: Literal["leaf", "spine"]
     index: Triple
-    state: Annotated[
-        LinkState, Field(description="`drained`: no new owner gets it, and its owner keeps it.")
-    ]
+    state: LinkState
+    """`drained`: no new owner gets it, and its owner keeps it."""
     source: SourceOfState
     by: By
     since: Since
     evidence: Evidence
-    condition: Annotated[
-        LinkCondition | None,
-        Field(description="What observation remembers; null if it was up all the time."),
-    ]
-    owner: Annotated[str | None, Field(description="The id of the allocation that has it.")]
-    withheld: Annotated[bool, Field(description="Of the shared plane: for no tenant.")]
+    condition: LinkCondition | None
+    """What observation remembers; null if it was up all the time."""
+    owner: str | None
+    """The id of the allocation that has it."""
+    withheld: bool
+    """Of the shared plane: for no tenant."""
     lower: CableEnd | None
     upper: CableEnd | None
 
@@ -450,7 +450,8 @@ class Link(Shown):
 
 class LinkList(Schema):
     links: list[Link]
-    next: Annotated[str | None, Field(description="The next page.")]
+    next: str | None
+    """The next page."""
 
 
 class SwitchCondition(Enum):
@@ -469,25 +470,20 @@ class SwitchCondition(Enum):
 class Switch(Shown):
     guid: Guid
     name: str
-    level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
-    state: Annotated[
-        SwitchCondition,
-        Field(
-            description="`failed` and `maintenance` as administrators said. Observed: `dead`, "
-            "without power; `silent`, may still forward; `unread`, its neighbours do not tell. "
-            "Of both: `returning`, its tables are not compared yet."
-        ),
-    ]
+    level: int
+    """1 leaf, 2 L2 switch, 3 spine."""
+    state: SwitchCondition
+    """`failed` and `maintenance` as administrators said. Observed: `dead`, without power; `silent`,
+    may still forward; `unread`, its neighbours do not tell. Of both: `returning`, its tables are
+    not compared yet."""
     source: SourceOfState
     by: By
     since: Since
     evidence: Evidence
     ports: int
     lid: int | None
-    positions: Annotated[
-        list[tuple[int, int]],
-        Field(description="[pod, leaf], [pod, l2] or [l2, spine]; a director spine has several."),
-    ]
+    positions: list[tuple[int, int]]
+    """[pod, leaf], [pod, l2] or [l2, spine]; a director spine has several."""
 
     @classmethod
     def of(cls, entry: inventory.SwitchEntry) -> Self:
@@ -502,17 +498,22 @@ class Switch(Shown):
 class IdleSwitch(Shown):
     guid: Guid
     name: str
-    level: Annotated[int, Field(description="1 leaf, 2 L2 switch, 3 spine.")]
+    level: int
+    """1 leaf, 2 L2 switch, 3 spine."""
 
 
 class Idle(Shown):
     """Links and switches that may be turned down; the links include those of idle switches."""
 
     fabric: str
-    generation: Annotated[int, Field(description="The generation of this answer.")]
-    links: Annotated[list[str], Field(description="Ids, as in the list of links; paged.")]
-    switches: Annotated[list[IdleSwitch], Field(description="All of them, on every page.")]
-    next: Annotated[str | None, Field(description="The next page of links.")]
+    generation: int
+    """The generation of this answer."""
+    links: list[str]
+    """Ids, as in the list of links; paged."""
+    switches: list[IdleSwitch]
+    """All of them, on every page."""
+    next: str | None
+    """The next page of links."""
 
     @classmethod
     def of(
@@ -529,12 +530,14 @@ class PlaneCost(Shown):
     """What withholding costs one policy, on the fabric without tenants."""
 
     policy: str
-    largest: Annotated[int, Field(description="The largest allocation there could be.")]
-    largest_before: Annotated[int, Field(description="The same with the links withheld now.")]
-    beyond_leaf: Annotated[
-        int, Field(description="Hosts that tenants of more than one leaf could have.")
-    ]
-    beyond_leaf_before: Annotated[int, Field(description="The same with the links withheld now.")]
+    largest: int
+    """The largest allocation there could be."""
+    largest_before: int
+    """The same with the links withheld now."""
+    beyond_leaf: int
+    """Hosts that tenants of more than one leaf could have."""
+    beyond_leaf_before: int
+    """The same with the links withheld now."""
     cut_off: Annotated[bool, Field(description=CUT_OFF)]
 
 
@@ -545,17 +548,16 @@ class SharedPlane(Shown):
     generation: int
     l2: list[int]
     spines: list[int]
-    leaf_links: Annotated[int, Field(description="How many leaf links are withheld.")]
-    spine_links: Annotated[int, Field(description="How many spine links are withheld.")]
-    unreached: Annotated[
-        list[IdleSwitch],
-        Field(description="Leaves without a working link of it: their hosts use any links."),
-    ]
-    mixed: Annotated[
-        list[IdleSwitch],
-        Field(description="Spines that tenants use, too; name them in spines to keep them off."),
-    ]
-    cost: Annotated[list[PlaneCost] | None, Field(description="For a dry run.")]
+    leaf_links: int
+    """How many leaf links are withheld."""
+    spine_links: int
+    """How many spine links are withheld."""
+    unreached: list[IdleSwitch]
+    """Leaves without a working link of it: their hosts use any links."""
+    mixed: list[IdleSwitch]
+    """Spines that tenants use, too; name them in spines to keep them off."""
+    cost: list[PlaneCost] | None
+    """For a dry run."""
 
     @classmethod
     def of(
@@ -585,4 +587,5 @@ class SharedPlane(Shown):
 
 class SwitchList(Schema):
     switches: list[Switch]
-    next: Annotated[str | None, Field(description="The next page.")]
+    next: str | None
+    """The next page."""

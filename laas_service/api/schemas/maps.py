@@ -11,9 +11,8 @@ from laas_service.api.schemas.fabrics import RiskFit
 from laas_service.app.lifecycle import State
 from laas_service.domain.allocation import Refusal
 
-Cells = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9+/]*=*$", description="Base64, one number a cell, by rows.")
-]
+Cells = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*=*$")]
+"""Base64, one number a cell, by rows."""
 
 
 class MapTree(Schema):
@@ -30,24 +29,20 @@ class Matrix(Schema):
 
     rows: int
     columns: int
-    owner: Annotated[
-        Cells,
-        Field(
-            description="Two bytes a cell, little-endian. 0: no cable; 1: free; 2: of others; "
-            "3: of the shared plane; from 4 on: the tenants in the order of `tenants`."
-        ),
-    ]
-    state: Annotated[
-        Cells, Field(description="One byte a cell. 0: no cable; 1: up; 2: drained; 3: failed.")
-    ]
-    load: Annotated[
-        Cells, Field(description="One byte a cell: percent that allocations hold; 255: not shown.")
-    ]
+    owner: Cells
+    """Two bytes a cell, little-endian. 0: no cable; 1: free; 2: of others; 3: of the shared plane;
+    from 4 on: the tenants in the order of `tenants`."""
+    state: Cells
+    """One byte a cell. 0: no cable; 1: up; 2: drained; 3: failed."""
+    load: Cells
+    """One byte a cell: percent that allocations hold; 255: not shown."""
 
 
 class LinkMatrix(Matrix):
-    lower: Annotated[Cells, Field(description="Two bytes a cell: the port at the lower switch.")]
-    upper: Annotated[Cells, Field(description="Two bytes a cell: the port at the upper switch.")]
+    lower: Cells
+    """Two bytes a cell: the port at the lower switch."""
+    upper: Cells
+    """Two bytes a cell: the port at the upper switch."""
 
 
 class Matrices(Schema):
@@ -74,8 +69,10 @@ class MapSwitches(Schema):
 
 class MapTenant(Schema):
     id: str
-    name: Annotated[str, Field(description="Empty if the caller may not see the allocation.")]
-    project: Annotated[str, Field(description="Empty with `name`.")]
+    name: str
+    """Empty if the caller may not see the allocation."""
+    project: str
+    """Empty with `name`."""
     state: State
     requested: int
     policy: str
@@ -88,7 +85,8 @@ class MapTenant(Schema):
     hosts: int
     leaf_links: int
     spine_links: int
-    drawing: Annotated[str, Field(description="The tenant's own tree, an SVG document.")]
+    drawing: str
+    """The tenant's own tree, an SVG document."""
 
 
 class MapUsage(Schema):
@@ -134,24 +132,25 @@ class MarkedCells(Schema):
 class MapQuestion(Schema):
     """Whether a size fits; where it lies, now or after the changes that are listed."""
 
-    hosts: Annotated[int, Field(description="0 if slots were asked for.")]
+    hosts: int
+    """0 if slots were asked for."""
     slots: int | None = None
     policy: str
     fits: bool
     largest_fit: int
-    cut_off: Annotated[
-        bool, Field(description="The searches stopped at the budget of the request: more may fit.")
-    ] = False
-    risks: Annotated[
-        list[RiskFit], Field(description="Of slots: further tenants that would fit, by risk.")
-    ] = []
+    cut_off: bool = False
+    """The searches stopped at the budget of the request: more may fit."""
+    risks: list[RiskFit] = []
+    """Of slots: further tenants that would fit, by risk."""
     shape: str | None = None
     reason: Refusal | None = None
     detail: str | None = None
     cells: MarkedCells | None = None
     releases: list[str] = []
-    undrain: Annotated[list[str], Field(description="Names of drained hosts to use again.")] = []
-    moves: Annotated[list[str], Field(description="Ids of allocations to move instead.")] = []
+    undrain: list[str] = []
+    """Names of drained hosts to use again."""
+    moves: list[str] = []
+    """Ids of allocations to move instead."""
     moved_hosts: int = 0
 
 
@@ -159,10 +158,13 @@ class MapPromise(Schema):
     """What a link promises in one direction to those who share hosts, in Gb/s."""
 
     direction: Literal["up", "down"]
-    bandwidth: Annotated[float, Field(description="What it may promise.")]
+    bandwidth: float
+    """What it may promise."""
     promised: float
-    outage: Annotated[float, Field(description="Probability of demands above it, at the highest.")]
-    measured: Annotated[float | None, Field(description="Null if its counters were not read.")]
+    outage: float
+    """Probability of demands above it, at the highest."""
+    measured: float | None
+    """Null if its counters were not read."""
 
 
 class MapPromises(Schema):
@@ -180,28 +182,22 @@ class FabricMap(Schema):
     fabric: str
     generation: int
     at: AwareDatetime
-    everything: Annotated[bool, Field(description="Whether the caller sees all tenants.")]
+    everything: bool
+    """Whether the caller sees all tenants."""
     tree: MapTree
     matrices: Matrices
-    shared: Annotated[SharedCells, Field(description="Cells with several owners.")]
-    promises: Annotated[
-        MapPromises,
-        Field(description="On hosts that a shown allocation shares."),
-    ]
+    shared: SharedCells
+    """Cells with several owners."""
+    promises: MapPromises
+    """On hosts that a shown allocation shares."""
     switches: MapSwitches
-    hosts: Annotated[
-        list[tuple[str, list[int], list[str]]],
-        Field(description="Name, cell on each rail, and port GUIDs of each host that is shown."),
-    ]
+    hosts: list[tuple[str, list[int], list[str]]]
+    """Name, cell on each rail, and port GUIDs of each host that is shown."""
     tenants: list[MapTenant]
     counts: MapCounts
-    series: Annotated[
-        list[tuple[AwareDatetime, int]],
-        Field(
-            description="Moments, and the hosts that the shown allocations held from then on, as "
-            "requested: the newest changes, and now."
-        ),
-    ]
+    series: list[tuple[AwareDatetime, int]]
+    """Moments, and the hosts that the shown allocations held from then on, as requested: the newest
+    changes, and now."""
     queue: list[Waiting]
     faults: list[Fault]
     question: MapQuestion | None

@@ -3,9 +3,9 @@
 """Schemas of the observation of a fabric: its mode, the last reading, alarm and news."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime
 
 from laas_service.api.schemas.base import Body, Guid, Schema, Shown, guid
 from laas_service.api.schemas.fabrics import SaidBy
@@ -25,7 +25,8 @@ class ObservedLink(Shown):
     condition: LinkCondition
     since: AwareDatetime
     evidence: str
-    recorded: Annotated[bool, Field(description="Whether the link is recorded as failed.")]
+    recorded: bool
+    """Whether the link is recorded as failed."""
 
 
 class ObservedSwitch(Shown):
@@ -51,21 +52,26 @@ class Acknowledged(Shown):
     """The last alarm that was accepted."""
 
     at: AwareDatetime
-    by: Annotated[SaidBy | None, Field(description="Who accepted it.")]
+    by: SaidBy | None
+    """Who accepted it."""
     text: str
 
 
 class PortErrors(Shown):
     """A port whose counters grew too much."""
 
-    port: Annotated[str, Field(description="The switch's name and the port's number.")]
+    port: str
+    """The switch's name and the port's number."""
     guid: Guid
     number: int
-    link: Annotated[str | None, Field(description="The link at the port, if it has one.")]
-    counter: Annotated[str, Field(description="As perfquery prints it, or `bit error rate`.")]
+    link: str | None
+    """The link at the port, if it has one."""
+    counter: str
+    """As perfquery prints it, or `bit error rate`."""
     since: AwareDatetime
     text: str
-    allocation: Annotated[str | None, Field(description="The owner of the link or the host.")]
+    allocation: str | None
+    """The owner of the link or the host."""
 
 
 class ForeignData(Shown):
@@ -75,19 +81,22 @@ class ForeignData(Shown):
     switch: str
     guid: Guid
     direction: Literal["up", "down"]
-    sent: Annotated[int, Field(description="Bytes on its links, in this direction.")]
-    received: Annotated[int, Field(description="Bytes that its ports brought.")]
-    tolerated: Annotated[int, Field(description="Bytes that others may have sent.")]
+    sent: int
+    """Bytes on its links, in this direction."""
+    received: int
+    """Bytes that its ports brought."""
+    tolerated: int
+    """Bytes that others may have sent."""
     seconds: float
 
 
 class Counters(Schema):
     """What port counters show. At most 1,000 entries of each list; the counts are complete."""
 
-    switches: Annotated[int, Field(description="Switches whose counters were read.")]
-    oldest: Annotated[
-        AwareDatetime | None, Field(description="The last reading of the switch read least lately.")
-    ]
+    switches: int
+    """Switches whose counters were read."""
+    oldest: AwareDatetime | None
+    """The last reading of the switch read least lately."""
     newest: AwareDatetime | None
     port_errors: int
     errors: list[PortErrors]
@@ -102,35 +111,32 @@ class ObservedNews(Shown):
 
 class Observation(Shown):
     fabric: str
-    mode: Annotated[
-        Mode,
-        Field(
-            description="`act` records and repairs, `observe` only tells, `frozen` also keeps all "
-            "routes as they are."
-        ),
-    ]
-    configured: Annotated[bool, Field(description="Whether the mode is that of [faults] mode.")]
-    mode_by: Annotated[SaidBy | None, Field(description="Who chose the mode, or gave it back.")]
+    mode: Mode
+    """`act` records and repairs, `observe` only tells, `frozen` also keeps all routes as they are.
+    """
+    configured: bool
+    """Whether the mode is that of [faults] mode."""
+    mode_by: SaidBy | None
+    """Who chose the mode, or gave it back."""
     mode_since: AwareDatetime | None
-    read_at: Annotated[AwareDatetime | None, Field(description="The time of the last reading.")]
-    observer: Annotated[str | None, Field(description="The port that it was made through.")]
+    read_at: AwareDatetime | None
+    """The time of the last reading."""
+    observer: str | None
+    """The port that it was made through."""
     alarm: Alarm | None
     acknowledged: Acknowledged | None
-    links: Annotated[
-        list[ObservedLink], Field(description="Suspected, failed and quarantined links.")
-    ]
-    withheld: Annotated[
-        list[str], Field(description="Links of switches that are not confirmed: for no new owner.")
-    ]
-    withheld_hosts: Annotated[
-        list[str], Field(description="Hosts at switches that are not confirmed, or moved.")
-    ]
-    switches: Annotated[list[ObservedSwitch], Field(description="Those that are not confirmed.")]
-    absent_hosts: Annotated[list[AbsentHost], Field(description="Not a fault by itself.")]
-    news: Annotated[
-        list[ObservedNews],
-        Field(description="What is not as recorded, newest last; re-import the fabric."),
-    ]
+    links: list[ObservedLink]
+    """Suspected, failed and quarantined links."""
+    withheld: list[str]
+    """Links of switches that are not confirmed: for no new owner."""
+    withheld_hosts: list[str]
+    """Hosts at switches that are not confirmed, or moved."""
+    switches: list[ObservedSwitch]
+    """Those that are not confirmed."""
+    absent_hosts: list[AbsentHost]
+    """Not a fault by itself."""
+    news: list[ObservedNews]
+    """What is not as recorded, newest last; re-import the fabric."""
     counters: Counters
 
     @classmethod
@@ -219,13 +225,10 @@ def _counters(observed: FabricObservation) -> Counters:
 class ObservationChange(Body):
     """At least one field; the others stay unchanged."""
 
-    mode: Annotated[
-        Literal["act", "observe", "frozen", "configured"] | None,
-        Field(description="`configured`: that of [faults] mode."),
-    ] = None
-    acknowledge: Annotated[
-        bool, Field(description="Accept what raised the alarm, so that it is recorded.")
-    ] = False
+    mode: Literal["act", "observe", "frozen", "configured"] | None = None
+    """`configured`: that of [faults] mode."""
+    acknowledge: bool = False
+    """Accept what raised the alarm, so that it is recorded."""
 
 
 def _time(seconds: float) -> datetime:

@@ -24,10 +24,8 @@ class AllocatedHost(Schema):
 
 
 class RankedHost(AllocatedHost):
-    rank: Annotated[
-        int,
-        Field(ge=0, description="Its place in the order of hosts that contention_free is about."),
-    ]
+    rank: Annotated[int, Field(ge=0)]
+    """Its place in the order of hosts that contention_free is about."""
 
 
 Bridge = Annotated[
@@ -44,9 +42,12 @@ class Holding(Schema):
     """Hosts and links, by number and by name."""
 
     hosts: list[RankedHost]
-    leaf_links: Annotated[list[Triple], Field(description="[pod, leaf, l2] each.")]
-    spine_links: Annotated[list[Triple], Field(description="[pod, l2, spine] each.")]
-    links: Annotated[list[str], Field(description="The same links by the id they have in /links.")]
+    leaf_links: list[Triple]
+    """[pod, leaf, l2] each."""
+    spine_links: list[Triple]
+    """[pod, l2, spine] each."""
+    links: list[str]
+    """The same links by the id they have in /links."""
     shape: Shape | None
     contention_free: ContentionFreeNow
     worst_load: WorstLoad
@@ -110,22 +111,26 @@ ENFORCEMENTS = {
 class SharingShown(Shown):
     """How the hosts of an allocation are shared, as recorded; earlier releases had other bounds."""
 
-    slots: Annotated[int, Field(description="Virtual machines on each host.")]
-    bandwidth: Annotated[float, Field(description="Gb/s of each link and direction.")]
-    risk: Annotated[
-        float, Field(description="Probability that demands exceed a link, at the highest.")
-    ]
-    open: Annotated[bool, Field(description="Other projects may have slots.")]
+    slots: int
+    """Virtual machines on each host."""
+    bandwidth: float
+    """Gb/s of each link and direction."""
+    risk: float
+    """Probability that demands exceed a link, at the highest."""
+    open: bool
+    """Other projects may have slots."""
 
 
 class HostedUnits(AllocatedHost):
-    units: Annotated[list[int], Field(description="Numbers of the virtual machines on the host.")]
+    units: list[int]
+    """Numbers of the virtual machines on the host."""
 
 
 class UnitMove(Schema):
     """A virtual machine moves, in this order."""
 
-    unit: Annotated[int, Field(description="Its number before the change.")]
+    unit: int
+    """Its number before the change."""
     leaves: str
     joins: str
 
@@ -133,26 +138,25 @@ class UnitMove(Schema):
 class SlotsShown(Schema):
     """Slots of shared hosts."""
 
-    slots: Annotated[int | None, Field(description="Virtual machines; null: class owned.")]
-    bandwidth: Annotated[
-        float | list[float] | None, Field(description="Gb/s of all, or of one after the other.")
-    ]
-    deviation: Annotated[
-        float | list[float] | None, Field(description="Gb/s; 0: promised for certain.")
-    ]
-    enforcement: Annotated[
+    slots: int | None
+    """Virtual machines; null: class owned."""
+    bandwidth: float | list[float] | None
+    """Gb/s of all, or of one after the other."""
+    deviation: float | list[float] | None
+    """Gb/s; 0: promised for certain."""
+    enforcement: (
         Literal[
             "accounted, not enforced",
             "sending limited by Neutron",
             "commands that limit sending written, nobody checked that they were run",
         ]
-        | None,
-        Field(description="Whether anything keeps a virtual machine to what it is promised."),
-    ]
-    units: Annotated[list[HostedUnits], Field(description="Where its virtual machines belong.")]
-    unit_moves: Annotated[
-        list[UnitMove], Field(description="Virtual machines that a change moves, in order.")
-    ]
+        | None
+    )
+    """Whether anything keeps a virtual machine to what it is promised."""
+    units: list[HostedUnits]
+    """Where its virtual machines belong."""
+    unit_moves: list[UnitMove]
+    """Virtual machines that a change moves, in order."""
 
     @staticmethod
     def slots_of(

@@ -56,18 +56,19 @@ class HeadRoom(Schema):
     """Moves of other tenants that make room for a queued request."""
 
     state: RoomState
-    moves: Annotated[int, Field(description="How many tenants move.")]
-    made: Annotated[int, Field(description="How many of these moves are over.")]
-    moved_hosts: Annotated[int, Field(description="Hosts that they newly get, in all.")]
+    moves: int
+    """How many tenants move."""
+    made: int
+    """How many of these moves are over."""
+    moved_hosts: int
+    """Hosts that they newly get, in all."""
     cost: CostOfAll
-    gain: Annotated[
-        float | None,
-        Field(description="Seconds by which the request starts earlier; null: unknown."),
-    ]
-    begins: Annotated[
-        AwareDatetime, Field(description="The last move begins then, or later; as planned.")
-    ]
-    detail: Annotated[str | None, Field(description="Why it failed.")]
+    gain: float | None
+    """Seconds by which the request starts earlier; null: unknown."""
+    begins: AwareDatetime
+    """The last move begins then, or later; as planned."""
+    detail: str | None
+    """Why it failed."""
 
     @classmethod
     def of(cls, room: QueueRoom) -> Self:
@@ -95,15 +96,16 @@ class PlannedMove(Schema):
     project_id: str
     movable: Movable
     move_cost: float
-    cost: Annotated[float, Field(description="`move_cost` for each new host.")]
-    new_hosts: Annotated[int, Field(description="0: an exchange of links under running servers.")]
-    links_changed: Annotated[int, Field(description="How many links it newly gets.")]
-    servers: Annotated[
-        int | None, Field(description="On the hosts that it leaves; null: compute cannot tell.")
-    ]
-    disk_gb: Annotated[
-        int | None, Field(description="Of their local disks, which are copied; null as `servers`.")
-    ]
+    cost: float
+    """`move_cost` for each new host."""
+    new_hosts: int
+    """0: an exchange of links under running servers."""
+    links_changed: int
+    """How many links it newly gets."""
+    servers: int | None
+    """On the hosts that it leaves; null: compute cannot tell."""
+    disk_gb: int | None
+    """Of their local disks, which are copied; null as `servers`."""
     joining: Joining
     leaving: Leaving
     bridge: Bridge
@@ -137,14 +139,15 @@ class RoomPlan(Schema):
     fabric: str
     id: PlanId
     hosts: int
-    fits: Annotated[bool, Field(description="It fits now, without any move.")]
+    fits: bool
+    """It fits now, without any move."""
     moves: InOrder
     moved_hosts: MovedHosts
     cost: CostOfAll
-    shape: Annotated[Shape | None, Field(description="Of the hosts that it would get.")]
-    cut_off: Annotated[
-        bool, Field(description="The search stopped at its budget: a cheaper plan may exist.")
-    ]
+    shape: Shape | None
+    """Of the hosts that it would get."""
+    cut_off: bool
+    """The search stopped at its budget: a cheaper plan may exist."""
 
     @classmethod
     def of(cls, hosts: int, plan: room_planner.RoomPlan) -> Self:
@@ -164,16 +167,15 @@ class SleepPlan(Shown):
 
     fabric: str
     id: PlanId
-    idle_now: Annotated[
-        list[IdleSwitch], Field(description="Switches that may be turned down, as in `idle`.")
-    ]
-    idle_after: Annotated[list[IdleSwitch], Field(description="Those after all moves.")]
+    idle_now: list[IdleSwitch]
+    """Switches that may be turned down, as in `idle`."""
+    idle_after: list[IdleSwitch]
+    """Those after all moves."""
     moves: InOrder
     moved_hosts: MovedHosts
     cost: CostOfAll
-    cut_off: Annotated[
-        bool, Field(description="The search stopped at its budget: more could perhaps sleep.")
-    ]
+    cut_off: bool
+    """The search stopped at its budget: more could perhaps sleep."""
 
     @classmethod
     def of(cls, plan: room_planner.PowerPlan) -> Self:
@@ -192,20 +194,23 @@ class QueueMove(Shown):
     allocation: str
     new_hosts: int
     cost: float
-    joining: Annotated[list[str], Field(description="Hosts of its new placement, by name.")]
-    begins: Annotated[AwareDatetime, Field(description="Then, or later.")]
+    joining: list[str]
+    """Hosts of its new placement, by name."""
+    begins: AwareDatetime
+    """Then, or later."""
     made: bool
 
 
 class QueuePlan(HeadRoom):
     """The last plan that makes room for a queue, with its moves."""
 
-    allocation: Annotated[
-        str | None, Field(description="The request; null: planned on a schedule.")
-    ]
-    hosts: Annotated[int, Field(description="The size that there is to be room for.")]
+    allocation: str | None
+    """The request; null: planned on a schedule."""
+    hosts: int
+    """The size that there is to be room for."""
     planned_at: AwareDatetime
-    steps: Annotated[list[QueueMove], Field(description="In order, one after the other.")]
+    steps: list[QueueMove]
+    """In order, one after the other."""
 
     @classmethod
     def shown(cls, fabric: FabricRecord, room: QueueRoom) -> Self:
@@ -226,7 +231,8 @@ class QueueRoomShown(Schema):
     """How moves make room for the queue of a fabric."""
 
     fabric: str
-    plan: Annotated[QueuePlan | None, Field(description="Null: there never was one.")]
+    plan: QueuePlan | None
+    """Null: there never was one."""
 
     @classmethod
     def shown(cls, fabric: FabricRecord, room: QueueRoom | None) -> Self:
@@ -239,7 +245,8 @@ class Staying(Schema):
     allocation: str
     name: str
     project_id: str
-    hosts: Annotated[list[str], Field(description="Those that it keeps, by name.")]
+    hosts: list[str]
+    """Those that it keeps, by name."""
     why: str
 
     @classmethod
@@ -253,10 +260,12 @@ class Evacuation(Schema):
 
     fabric: str
     id: PlanId
-    hosts: Annotated[list[str], Field(description="The hosts, by name.")]
+    hosts: list[str]
+    """The hosts, by name."""
     moves: list[PlannedMove]
     staying: list[Staying]
-    empty: Annotated[bool, Field(description="No allocation has one of the hosts.")]
+    empty: bool
+    """No allocation has one of the hosts."""
 
     @classmethod
     def of(cls, plan: planning.Evacuation) -> Self:

@@ -62,53 +62,47 @@ class Paging(Schema):
             description=f"At most this many items; {AT_ONCE} is the most given.",
         ),
     ] = AT_ONCE
-    marker: Annotated[
-        Named | None, Field(description="The last item of the page before; see `next`.")
-    ] = None
+    marker: Named | None = None
+    """The last item of the page before; see `next`."""
 
 
 class QuotaQuery(Schema):
-    project_id: Annotated[
-        Project | None,
-        Field(description="Another project than the own one: administrators may name any."),
-    ] = None
+    project_id: Project | None = None
+    """Another project than the own one: administrators may name any."""
 
 
 class HostQuery(Paging):
     state: HostState | None = None
-    owner: Annotated[Named | None, Field(description="An allocation's id.")] = None
-    free: Annotated[bool | None, Field(description="Up and without an owner, or the opposite.")] = (
-        None
-    )
-    trait: Annotated[Named | None, Field(description="A trait that the host has.")] = None
+    owner: Named | None = None
+    """An allocation's id."""
+    free: bool | None = None
+    """Up and without an owner, or the opposite."""
+    trait: Named | None = None
+    """A trait that the host has."""
 
 
 class LinkQuery(Paging):
     state: LinkState | None = None
-    owner: Annotated[Named | None, Field(description="An allocation's id.")] = None
-    free: Annotated[bool | None, Field(description="Up and without an owner, or the opposite.")] = (
-        None
-    )
+    owner: Named | None = None
+    """An allocation's id."""
+    free: bool | None = None
+    """Up and without an owner, or the opposite."""
     kind: Literal["leaf", "spine"] | None = None
     pod: Index | None = None
 
 
 class SwitchQuery(Paging):
-    level: Annotated[int | None, Field(ge=1, le=3, description="1 leaf, 2 L2 switch, 3 spine.")] = (
-        None
-    )
+    level: Annotated[int | None, Field(ge=1, le=3)] = None
+    """1 leaf, 2 L2 switch, 3 spine."""
 
 
 class AllocationQuery(Paging):
-    state: Annotated[State | None, Field(description="Without it, all that are not released.")] = (
-        None
-    )
+    state: State | None = None
+    """Without it, all that are not released."""
     fabric: Named | None = None
     project_id: Named | None = None
-    all_projects: Annotated[
-        bool | None,
-        Field(description="Those of every project (administrators); from version 1.1 on."),
-    ] = None
+    all_projects: bool | None = None
+    """Those of every project (administrators); from version 1.1 on."""
 
 
 Trait = Annotated[str, Field(max_length=255, pattern=TRAIT, examples=["HW_GPU"])]
@@ -120,36 +114,23 @@ MANY = 4096
 class Wishes(Schema):
     """Features and places that hosts must have; a request is refused unless all are met."""
 
-    traits: Annotated[
-        list[Trait] | None, Field(max_length=MANY, description="Every host has all of these.")
-    ] = None
-    avoid_hosts: Annotated[
-        list[HostName] | None,
-        Field(max_length=MANY, description="No host of these names (administrators)."),
-    ] = None
-    avoid_pods: Annotated[
-        list[Index] | None,
-        Field(max_length=MANY, description="No host in these pods (administrators)."),
-    ] = None
-    within: Annotated[
-        Within | None, Field(strict=False, description="All hosts in one leaf, or in one pod.")
-    ] = None
-    spread: Annotated[
-        int | None,
-        Field(ge=1, le=MOST_SWITCHES, description="Hosts in at least so many pods."),
-    ] = None
-    max_host_cost: Annotated[Cost | None, Field(description="No host is dearer.")] = None
-    cheapest: Annotated[
-        bool | None, Field(description="Hosts that cost least together, of all legal placements.")
-    ] = None
-    contention_free: Annotated[
-        ContentionFree | None,
-        Field(
-            strict=False,
-            description="A shape in which no shift of the hosts puts two flows on a link: "
-            "`require` refuses others, `prefer` takes it where it costs no more.",
-        ),
-    ] = None
+    traits: Annotated[list[Trait] | None, Field(max_length=MANY)] = None
+    """Every host has all of these."""
+    avoid_hosts: Annotated[list[HostName] | None, Field(max_length=MANY)] = None
+    """No host of these names (administrators)."""
+    avoid_pods: Annotated[list[Index] | None, Field(max_length=MANY)] = None
+    """No host in these pods (administrators)."""
+    within: Annotated[Within | None, Field(strict=False)] = None
+    """All hosts in one leaf, or in one pod."""
+    spread: Annotated[int | None, Field(ge=1, le=MOST_SWITCHES)] = None
+    """Hosts in at least so many pods."""
+    max_host_cost: Cost | None = None
+    """No host is dearer."""
+    cheapest: bool | None = None
+    """Hosts that cost least together, of all legal placements."""
+    contention_free: Annotated[ContentionFree | None, Field(strict=False)] = None
+    """A shape in which no shift of the hosts puts two flows on a link: `require` refuses others,
+    `prefer` takes it where it costs no more."""
 
     def domain(self) -> Wanted:
         """As a domain value, without hosts to avoid, which the service looks up by name.
@@ -193,50 +174,30 @@ class Constraints(Wishes):
 
 
 class ViewQuery(Schema):
-    fabric: Annotated[
-        Reference | None, Field(description="Needed if the service has no default fabric.")
-    ] = None
+    fabric: Reference | None = None
+    """Needed if the service has no default fabric."""
 
 
 class WaitQuery(Schema):
-    wait: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=LONGEST,
-            allow_inf_nan=False,
-            description="Seconds to wait for the outcome; the service has a limit of its own.",
-        ),
-    ] = 0
+    wait: Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)] = 0
+    """Seconds to wait for the outcome; the service has a limit of its own."""
 
 
 class ReleaseQuery(WaitQuery):
-    force: Annotated[
-        bool, Field(description="Release although servers still run there (administrators).")
-    ] = False
+    force: bool = False
+    """Release although servers still run there (administrators)."""
 
 
 class Idempotency(Schema):
     idempotency_key: Annotated[
-        str | None,
-        Field(
-            alias="Idempotency-Key",
-            max_length=255,
-            pattern=r"^[\x21-\x7e]{1,255}$",
-            description="Repeating a request with its key gives the first answer again.",
-        ),
+        str | None, Field(alias="Idempotency-Key", max_length=255, pattern=r"^[\x21-\x7e]{1,255}$")
     ] = None
+    """Repeating a request with its key gives the first answer again."""
 
 
 class Precondition(Schema):
-    if_match: Annotated[
-        str | None,
-        Field(
-            alias="If-Match",
-            max_length=LONGEST_HEADER,
-            description="The ETag that the allocation must have.",
-        ),
-    ] = None
+    if_match: Annotated[str | None, Field(alias="If-Match", max_length=LONGEST_HEADER)] = None
+    """The ETag that the allocation must have."""
 
 
 Notice = Annotated[
@@ -323,19 +284,13 @@ Risk = Annotated[
 class SlotsQuery(Schema):
     """A question about slots of shared hosts."""
 
-    slots: Annotated[
-        SlotCount | None, Field(description="Ask for so many virtual machines on shared hosts.")
-    ] = None
+    slots: SlotCount | None = None
+    """Ask for so many virtual machines on shared hosts."""
     bandwidth: Bandwidths | None = None
     deviation: Deviations | None = None
-    risks: Annotated[
-        list[Risk] | None,
-        Field(
-            max_length=MOST_RISKS,
-            description="Tell, too, how many further tenants with these slots would fit if links "
-            "had these risks, and at the risk that they have.",
-        ),
-    ] = None
+    risks: Annotated[list[Risk] | None, Field(max_length=MOST_RISKS)] = None
+    """Tell, too, how many further tenants with these slots would fit if links had these risks, and
+    at the risk that they have."""
 
     @field_validator("bandwidth", "deviation", mode="before")
     @classmethod
@@ -349,12 +304,11 @@ class SlotsQuery(Schema):
 
 
 class FitQuery(Wishes, SlotsQuery):
-    hosts: Annotated[Hosts | None, Field(description="How many hosts; not with slots.")] = None
+    hosts: Hosts | None = None
+    """How many hosts; not with slots."""
     policy: Policy | None = None
-    parent: Annotated[
-        Named | None,
-        Field(description="Inside this container; with slots, on the hosts that it shares."),
-    ] = None
+    parent: Named | None = None
+    """Inside this container; with slots, on the hosts that it shares."""
 
     @field_validator("traits", "avoid_hosts", "avoid_pods", mode="before")
     @classmethod
@@ -363,33 +317,23 @@ class FitQuery(Wishes, SlotsQuery):
 
 
 class MapQuery(SlotsQuery):
-    hosts: Annotated[
-        int | None,
-        Field(ge=1, le=MOST_HOSTS, description="Show whether so many hosts fit, and where."),
-    ] = None
+    hosts: Annotated[int | None, Field(ge=1, le=MOST_HOSTS)] = None
+    """Show whether so many hosts fit, and where."""
     policy: Policy | None = None
-    parent: Annotated[
-        Named | None, Field(description="The allocation whose hosts are shared, for slots.")
-    ] = None
+    parent: Named | None = None
+    """The allocation whose hosts are shared, for slots."""
 
 
 class Sharing(Body):
     """How the hosts of an allocation are shared by allocations of class `shared` inside."""
 
-    slots: Annotated[int, Field(ge=1, le=4096, description="Virtual machines on each host.")]
-    bandwidth: Annotated[
-        float,
-        Field(
-            ge=0.001,
-            le=100_000,
-            allow_inf_nan=False,
-            description="Gb/s of each link and direction.",
-        ),
-    ]
+    slots: Annotated[int, Field(ge=1, le=4096)]
+    """Virtual machines on each host."""
+    bandwidth: Annotated[float, Field(ge=0.001, le=100_000, allow_inf_nan=False)]
+    """Gb/s of each link and direction."""
     risk: Risk = 0.05
-    open: Annotated[bool, Field(description="Other projects may have slots (administrators).")] = (
-        False
-    )
+    open: bool = False
+    """Other projects may have slots (administrators)."""
 
     def domain(self) -> Shared:
         return Shared(self.slots, self.bandwidth, self.risk, self.open)
@@ -397,106 +341,70 @@ class Sharing(Body):
 
 class NewAllocation(Body):
     name: Name
-    class_of_service: Annotated[
-        Class | None,
-        Field(
-            alias="class",
-            strict=False,
-            description="`owned` (the default): hosts and links of its own. `shared`: slots of "
-            "hosts that another allocation (`parent`) shares, with a guarantee of bandwidth.",
-        ),
-    ] = None
-    hosts: Annotated[Hosts | None, Field(description="How many hosts; not of class shared.")] = None
-    slots: Annotated[SlotCount | None, Field(description="Of class shared, in place of hosts.")] = (
-        None
-    )
+    class_of_service: Annotated[Class | None, Field(alias="class", strict=False)] = None
+    """`owned` (the default): hosts and links of its own. `shared`: slots of hosts that another
+    allocation (`parent`) shares, with a guarantee of bandwidth."""
+    hosts: Hosts | None = None
+    """How many hosts; not of class shared."""
+    slots: SlotCount | None = None
+    """Of class shared, in place of hosts."""
     bandwidth: Bandwidths | None = None
     deviation: Deviations | None = None
-    risk: Annotated[Risk | None, Field(description="The highest that is accepted.")] = None
-    sharing: Annotated[
-        Sharing | None, Field(description="Share its hosts with allocations inside.")
-    ] = None
-    policy: Annotated[Policy | None, Field(description="Default: the service's.")] = None
-    fabric: Annotated[Reference | None, Field(description="Needed where there are several.")] = None
-    project_id: Annotated[
-        Project | None, Field(description="Whose it will be; administrators may name any.")
-    ] = None
+    risk: Risk | None = None
+    """The highest that is accepted."""
+    sharing: Sharing | None = None
+    """Share its hosts with allocations inside."""
+    policy: Policy | None = None
+    """Default: the service's."""
+    fabric: Reference | None = None
+    """Needed where there are several."""
+    project_id: Project | None = None
+    """Whose it will be; administrators may name any."""
     constraints: Constraints | None = None
-    wait: Annotated[bool, Field(description="Queue until there is room, instead of refusing.")] = (
-        False
-    )
-    duration: Annotated[
-        float | None,
-        Field(
-            ge=0.001,
-            le=LONGEST,
-            allow_inf_nan=False,
-            description="Seconds it is expected to last; nothing is taken away when they are over.",
-        ),
-    ] = None
-    container: Annotated[
-        bool, Field(description="Hold hosts and links for further allocations inside.")
-    ] = False
-    parent: Annotated[
-        Reference | None, Field(description="The container to be inside: the id of an allocation.")
-    ] = None
-    movable: Annotated[
-        Movable | None,
-        Field(strict=False, description="Whether it may move to make room; default: never."),
-    ] = None
+    wait: bool = False
+    """Queue until there is room, instead of refusing."""
+    duration: Annotated[float | None, Field(ge=0.001, le=LONGEST, allow_inf_nan=False)] = None
+    """Seconds it is expected to last; nothing is taken away when they are over."""
+    container: bool = False
+    """Hold hosts and links for further allocations inside."""
+    parent: Reference | None = None
+    """The container to be inside: the id of an allocation."""
+    movable: Annotated[Movable | None, Field(strict=False)] = None
+    """Whether it may move to make room; default: never."""
     notice: Notice | None = None
     move_cost: MoveCost | None = None
-    dry_run: Annotated[
-        bool, Field(description="Answer what would be given, and reserve nothing.")
-    ] = False
+    dry_run: bool = False
+    """Answer what would be given, and reserve nothing."""
 
 
 class AllocationChange(Body):
-    name: Annotated[Name | None, Field(description="The new name.")] = None
-    slots: Annotated[SlotCount | None, Field(description="The new number, of class shared.")] = None
+    name: Name | None = None
+    """The new name."""
+    slots: SlotCount | None = None
+    """The new number, of class shared."""
     bandwidth: Bandwidths | None = None
     deviation: Deviations | None = None
-    hosts: Annotated[
-        Hosts | None,
-        Field(description="The new size. While it changes, the old size turns the change back."),
-    ] = None
-    give_back: Annotated[
-        list[HostName] | None,
-        Field(
-            min_length=1,
-            max_length=MANY,
-            description="Hosts that a smaller allocation may lose, by name; without it any that "
-            "run no server.",
-        ),
-    ] = None
-    movable: Annotated[
-        Movable | None,
-        Field(strict=False, description="`never` calls off a move that is announced."),
-    ] = None
+    hosts: Hosts | None = None
+    """The new size. While it changes, the old size turns the change back."""
+    give_back: Annotated[list[HostName] | None, Field(min_length=1, max_length=MANY)] = None
+    """Hosts that a smaller allocation may lose, by name; without it any that run no server."""
+    movable: Annotated[Movable | None, Field(strict=False)] = None
+    """`never` calls off a move that is announced."""
     notice: Notice | None = None
     move_cost: MoveCost | None = None
-    dry_run: Annotated[
-        bool, Field(description="Answer what the new size would give, and change nothing.")
-    ] = False
+    dry_run: bool = False
+    """Answer what the new size would give, and change nothing."""
 
 
 class NewHosts(Body):
     """Other hosts in place of some of an allocation."""
 
-    hosts: Annotated[
-        list[HostName] | None,
-        Field(
-            min_length=1,
-            max_length=MANY,
-            description="Hosts to leave, by name; without it those that have failed.",
-        ),
-    ] = None
-    turn_back: Annotated[
-        bool, Field(description="Turn back a change of hosts that is under way.")
-    ] = False
-    dry_run: Annotated[
-        bool, Field(description="Answer which hosts it would have, and change nothing.")
-    ] = False
+    hosts: Annotated[list[HostName] | None, Field(min_length=1, max_length=MANY)] = None
+    """Hosts to leave, by name; without it those that have failed."""
+    turn_back: bool = False
+    """Turn back a change of hosts that is under way."""
+    dry_run: bool = False
+    """Answer which hosts it would have, and change nothing."""
 
 
 MaxCost = Annotated[MoveCost | None, Field(description="Tenants with a higher `move_cost` stay.")]
@@ -509,25 +417,25 @@ DryPlan = Annotated[bool, Field(description="Answer the plan, and tell nobody.")
 class NewEvacuation(Body):
     """Hosts to drain, or a leaf, and what their tenants have to accept."""
 
-    hosts: Annotated[
-        list[HostName] | None,
-        Field(min_length=1, max_length=MANY, description="Hosts to drain, by name."),
-    ] = None
-    switch: Annotated[
-        Reference | None, Field(description="A leaf whose hosts are drained: its name or GUID.")
-    ] = None
+    hosts: Annotated[list[HostName] | None, Field(min_length=1, max_length=MANY)] = None
+    """Hosts to drain, by name."""
+    switch: Reference | None = None
+    """A leaf whose hosts are drained: its name or GUID."""
     max_cost: MaxCost = None
     override: Override = False
-    dry_run: Annotated[bool, Field(description="Answer the plan; drain and tell nothing.")] = False
+    dry_run: bool = False
+    """Answer the plan; drain and tell nothing."""
 
 
 class NewRoom(Body):
     """A size that has to fit, and what may move for it."""
 
     hosts: Hosts
-    policy: Annotated[Policy | None, Field(description="Default: the service's.")] = None
+    policy: Policy | None = None
+    """Default: the service's."""
     constraints: Constraints | None = None
-    moves: Annotated[int, Field(ge=0, le=MOST_MOVES, description="The most tenants that move.")] = 1
+    moves: Annotated[int, Field(ge=0, le=MOST_MOVES)] = 1
+    """The most tenants that move."""
     max_cost: MaxCost = None
     override: Override = False
     dry_run: DryPlan = False
@@ -536,7 +444,8 @@ class NewRoom(Body):
 class NewSleep(Body):
     """What may move so that switches can sleep."""
 
-    moves: Annotated[int, Field(ge=0, le=MOST_MOVES, description="The most tenants that move.")] = 1
+    moves: Annotated[int, Field(ge=0, le=MOST_MOVES)] = 1
+    """The most tenants that move."""
     max_cost: MaxCost = None
     override: Override = False
     dry_run: DryPlan = False
@@ -545,42 +454,28 @@ class NewSleep(Body):
 class HostChange(Body):
     """At least one field; the others stay unchanged."""
 
-    state: Annotated[
-        HostState | None, Field(strict=False, description="`up` repairs and undrains.")
-    ] = None
-    confirm_empty: Annotated[
-        bool,
-        Field(description="Say that a host in quarantine runs no server: it may get a new owner."),
-    ] = False
-    traits: Annotated[
-        list[Trait] | None, Field(max_length=MANY, description="All traits it has from now on.")
-    ] = None
+    state: Annotated[HostState | None, Field(strict=False)] = None
+    """`up` repairs and undrains."""
+    confirm_empty: bool = False
+    """Say that a host in quarantine runs no server: it may get a new owner."""
+    traits: Annotated[list[Trait] | None, Field(max_length=MANY)] = None
+    """All traits it has from now on."""
     cost: Cost | None = None
     virtual_guids: Annotated[
-        list[Annotated[list[Guid], Field(max_length=MANY)]] | None,
-        Field(
-            max_length=64,
-            description="For each rail, the GUIDs of all virtual ports that its port has from now "
-            "on.",
-        ),
+        list[Annotated[list[Guid], Field(max_length=MANY)]] | None, Field(max_length=64)
     ] = None
+    """For each rail, the GUIDs of all virtual ports that its port has from now on."""
 
 
 class LinkChange(Body):
-    state: Annotated[
-        Literal["failed", "up"],
-        Field(description="`up` takes `failed` back, and ends a quarantine."),
-    ]
+    state: Literal["failed", "up"]
+    """`up` takes `failed` back, and ends a quarantine."""
 
 
 class NewPlane(Body):
-    l2: Annotated[
-        list[Index], Field(max_length=MANY, description="L2 indices; none gives them back.")
-    ] = []
-    spines: Annotated[
-        list[Index],
-        Field(max_length=MANY, description="Spines of each group; none: all above `l2`."),
-    ] = []
-    dry_run: Annotated[bool, Field(description="Answer what it would cost, change nothing.")] = (
-        False
-    )
+    l2: Annotated[list[Index], Field(max_length=MANY)] = []
+    """L2 indices; none gives them back."""
+    spines: Annotated[list[Index], Field(max_length=MANY)] = []
+    """Spines of each group; none: all above `l2`."""
+    dry_run: bool = False
+    """Answer what it would cost, change nothing."""

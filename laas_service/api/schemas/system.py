@@ -29,28 +29,32 @@ class Problem(Schema):
     detail: str
     code: str
     request_id: str | None = None
-    errors: Annotated[list[FieldError] | None, Field(description="Each bad field.")] = None
-    reason: Annotated[Refusal | None, Field(description="The limit that was hit; the code.")] = None
-    largest_fit: Annotated[
-        int | None, Field(description="The largest size that would fit now.")
-    ] = None
+    errors: list[FieldError] | None = None
+    """Each bad field."""
+    reason: Refusal | None = None
+    """The limit that was hit; the code."""
+    largest_fit: int | None = None
+    """The largest size that would fit now."""
     fits_when_empty: FitsWhenEmpty = None
     cut_off: Annotated[bool | None, Field(description=CUT_OFF)] = None
     room: MakesRoom = None
-    by_moving: Annotated[
-        ByMoving | None,
-        Field(description="How the new size of an allocation would fit; null: no way was found."),
-    ] = None
-    degraded: Annotated[Degraded | None, Field(description="What a repair cannot replace.")] = None
-    min_version: Annotated[str | None, Field(description="The oldest microversion known.")] = None
-    max_version: Annotated[str | None, Field(description="The newest microversion known.")] = None
+    by_moving: ByMoving | None = None
+    """How the new size of an allocation would fit; null: no way was found."""
+    degraded: Degraded | None = None
+    """What a repair cannot replace."""
+    min_version: str | None = None
+    """The oldest microversion known."""
+    max_version: str | None = None
+    """The newest microversion known."""
 
 
 class Version(Schema):
     id: str
     status: Literal["CURRENT"]
-    min_version: Annotated[str, Field(description="The oldest microversion; the default.")]
-    max_version: Annotated[str, Field(description="The newest microversion.")]
+    min_version: str
+    """The oldest microversion; the default."""
+    max_version: str
+    """The newest microversion."""
     links: list[dict[str, str]]
 
 
@@ -69,8 +73,10 @@ class Health(Schema):
 
 
 class Share(Schema):
-    limit: Annotated[int | None, Field(description="How many there may be; null: any number.")]
-    used: Annotated[int, Field(description="How many there are; queued requests count.")]
+    limit: int | None
+    """How many there may be; null: any number."""
+    used: int
+    """How many there are; queued requests count."""
 
 
 class Quota(Schema):
@@ -79,11 +85,10 @@ class Quota(Schema):
     project_id: str
     hosts: Share
     allocations: Share
-    moves: Annotated[
-        Share,
-        Field(description="Of its allocations to other hosts, for others, within 24 hours."),
-    ]
-    slots: Annotated[Share, Field(description="Of shared hosts.")]
+    moves: Share
+    """Of its allocations to other hosts, for others, within 24 hours."""
+    slots: Share
+    """Of shared hosts."""
 
     @classmethod
     def of(cls, usage: ProjectUsage) -> Self:

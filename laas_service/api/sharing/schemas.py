@@ -33,9 +33,12 @@ from laas_service.domain.moves.consent import Movable
 class MeasuredLoad(Schema):
     """Traffic in this direction, from the counters of a switch."""
 
-    bandwidth: Annotated[float, Field(description="Gb/s: the mean between the last two readings.")]
-    seconds: Annotated[float, Field(description="Time between these readings.")]
-    at: Annotated[AwareDatetime, Field(description="Time of the last one.")]
+    bandwidth: float
+    """Gb/s: the mean between the last two readings."""
+    seconds: float
+    """Time between these readings."""
+    at: AwareDatetime
+    """Time of the last one."""
 
     @classmethod
     def of(cls, measured: Measured) -> Self:
@@ -46,35 +49,27 @@ class MeasuredLoad(Schema):
 class Promise(Shown):
     """What a link promises in one direction to all who share hosts."""
 
-    link: Annotated[
-        str,
-        Field(
-            description="Its id, as in the list of links; of the link of a host, the host's name.",
-            examples=["leaf-0-3-5"],
-        ),
-    ]
+    link: Annotated[str, Field(examples=["leaf-0-3-5"])]
+    """Its id, as in the list of links; of the link of a host, the host's name."""
     kind: Literal["host", "leaf", "spine"]
-    direction: Annotated[Literal["up", "down"], Field(description="`down` is towards the host.")]
-    allocation: Annotated[str, Field(description="The allocation whose hosts are shared.")]
-    bandwidth: Annotated[float, Field(description="Gb/s that the link may promise.")]
-    promised: Annotated[
-        float,
-        Field(description="Gb/s: `mean`, and what demands need beyond it at the risk of the link."),
-    ]
-    mean: Annotated[
-        float, Field(description="Gb/s: what is certain, and the means of normal demands.")
-    ]
-    deviation: Annotated[float, Field(description="Gb/s: standard deviation of normal demands.")]
-    risk: Annotated[float, Field(description="The highest probability of an outage allowed.")]
-    outage: Annotated[
-        float,
-        Field(
-            ge=0, le=1, description="The probability that demands exceed the link, at the highest."
-        ),
-    ]
-    measured: Annotated[
-        MeasuredLoad | None, Field(description="Null if the counters were not read twice.")
-    ]
+    direction: Literal["up", "down"]
+    """`down` is towards the host."""
+    allocation: str
+    """The allocation whose hosts are shared."""
+    bandwidth: float
+    """Gb/s that the link may promise."""
+    promised: float
+    """Gb/s: `mean`, and what demands need beyond it at the risk of the link."""
+    mean: float
+    """Gb/s: what is certain, and the means of normal demands."""
+    deviation: float
+    """Gb/s: standard deviation of normal demands."""
+    risk: float
+    """The highest probability of an outage allowed."""
+    outage: Annotated[float, Field(ge=0, le=1)]
+    """The probability that demands exceed the link, at the highest."""
+    measured: MeasuredLoad | None
+    """Null if the counters were not read twice."""
 
     @classmethod
     def of(cls, entry: PromiseEntry) -> Self:
@@ -92,7 +87,8 @@ class Promise(Shown):
 
 class PromiseList(Schema):
     promises: list[Promise]
-    next: Annotated[str | None, Field(description="The next page.")]
+    next: str | None
+    """The next page."""
 
 
 class PlannedSlotMoves(Schema):
@@ -103,8 +99,10 @@ class PlannedSlotMoves(Schema):
     project_id: str
     movable: Movable
     move_cost: float
-    cost: Annotated[float, Field(description="`move_cost` for each virtual machine that moves.")]
-    unit_moves: Annotated[list[UnitMove], Field(description="Its virtual machines, in order.")]
+    cost: float
+    """`move_cost` for each virtual machine that moves."""
+    unit_moves: list[UnitMove]
+    """Its virtual machines, in order."""
     joining: Joining
     leaving: Leaving
     begins: AfterNotice
@@ -123,10 +121,10 @@ class PlannedSlotMoves(Schema):
 class EmptiedHost(Schema):
     """A shared host that is empty once all moves are over."""
 
-    host: Annotated[str, Field(description="Its name.")]
-    moves: Annotated[
-        int, Field(description="Virtual machines that move for it, beside those before it.")
-    ]
+    host: str
+    """Its name."""
+    moves: int
+    """Virtual machines that move for it, beside those before it."""
 
 
 class ConsolidationPlan(Schema):
@@ -134,20 +132,19 @@ class ConsolidationPlan(Schema):
 
     fabric: str
     id: PlanId
-    parent: Annotated[str, Field(description="The allocation that shares its hosts.")]
-    hosts: Annotated[list[EmptiedHost], Field(description="In the order of their choice.")]
-    leaves: Annotated[
-        list[IdleSwitch], Field(description="Leaves on which no virtual machine is left.")
-    ]
-    moves: Annotated[
-        list[PlannedSlotMoves],
-        Field(description="One for each tenant; they do not depend on each other."),
-    ]
-    moved_units: Annotated[int, Field(description="Virtual machines that move, in all.")]
+    parent: str
+    """The allocation that shares its hosts."""
+    hosts: list[EmptiedHost]
+    """In the order of their choice."""
+    leaves: list[IdleSwitch]
+    """Leaves on which no virtual machine is left."""
+    moves: list[PlannedSlotMoves]
+    """One for each tenant; they do not depend on each other."""
+    moved_units: int
+    """Virtual machines that move, in all."""
     cost: CostOfAll
-    cut_off: Annotated[
-        bool, Field(description="The search stopped at its budget: more could perhaps be empty.")
-    ]
+    cut_off: bool
+    """The search stopped at its budget: more could perhaps be empty."""
 
     @classmethod
     def of(cls, plan: consolidation.ConsolidationPlan) -> Self:
@@ -172,31 +169,20 @@ class ConsolidationPlan(Schema):
 
 
 class PromiseQuery(Paging):
-    allocation: Annotated[
-        Named | None, Field(description="On hosts that this allocation shares.")
-    ] = None
+    allocation: Named | None = None
+    """On hosts that this allocation shares."""
     kind: Literal["host", "leaf", "spine"] | None = None
 
 
 class NewConsolidation(Body):
     """What may move so that shared hosts are empty."""
 
-    parent: Annotated[
-        Reference | None,
-        Field(description="The allocation that shares its hosts; default: the only one."),
-    ] = None
-    moves: Annotated[
-        int, Field(ge=0, le=MOST_UNITS, description="The most virtual machines that move.")
-    ] = 8
-    moves_per_host: Annotated[
-        float,
-        Field(
-            ge=0.001,
-            le=MOST_UNITS,
-            allow_inf_nan=False,
-            description="A host that costs more moves of virtual machines is left alone.",
-        ),
-    ] = 4.0
+    parent: Reference | None = None
+    """The allocation that shares its hosts; default: the only one."""
+    moves: Annotated[int, Field(ge=0, le=MOST_UNITS)] = 8
+    """The most virtual machines that move."""
+    moves_per_host: Annotated[float, Field(ge=0.001, le=MOST_UNITS, allow_inf_nan=False)] = 4.0
+    """A host that costs more moves of virtual machines is left alone."""
     max_cost: MaxCost = None
     override: Override = False
     dry_run: DryPlan = False
