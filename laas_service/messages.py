@@ -101,7 +101,8 @@ class FabricState:
     ``tenants`` ascend by allocation id, ``failed_links`` by link id. Equal states
     render to equal bytes. Traffic of hosts without a tenant uses ``shared_plane``.
     ``moved_links`` are those of the failed links with an end that is linked to another port than
-    the recorded one: no table leads over them. ``stamp`` is the generation's, empty if it has none.
+    the recorded one: no table leads over them. ``reserved_links`` are those of containers, which
+    the traffic of others keeps off, too. ``stamp`` is the generation's, empty if it has none.
     ``virtual_guids`` has the virtual ports of ports of hosts, both by GUID, ascending.
     """
 
@@ -113,6 +114,7 @@ class FabricState:
     failed_links: tuple[Link, ...] = ()
     shared_plane: SharedPlane = NO_PLANE
     moved_links: tuple[Link, ...] = ()
+    reserved_links: tuple[Link, ...] = ()
     stamp: str = ""
     virtual_guids: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 

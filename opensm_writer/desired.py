@@ -153,6 +153,7 @@ def subnet_configuration(
         previous.tables if previous is not None else None,
         state.shared_plane,
         state.moved_links,
+        state.reserved_links,
     )
     routing_chains, omitted = None, None
     try:

@@ -280,7 +280,15 @@ def check_follows(current: Manifest | None, new: Manifest, home: Path) -> None:
             that they depend on did.
     """
     check_not_older(current, new.generation, new.stamp, home)
-    for name in disturbed(current.tenants, new.tenants) if current is not None else ():
+    if current is not None:
+        check_undisturbed(current.tenants, new.tenants)
+
+
+def check_undisturbed(
+    current: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Check that no tenant is ``disturbed``. Raises: Conflict."""
+    for name in disturbed(current, new):
         raise Conflict(  # while OpenSM writes tables, switches have a mixture of both sets
             f"the entries of tenant {name} would change although nothing it depends on did; "
             "after an upgrade that changes routing, remove the 'current' link to publish anew"
@@ -314,7 +322,7 @@ def disturbed(
 ) -> list[str]:
     """Tenants whose entries would change although nothing that they depend on does.
 
-    Both are ``Manifest.tenants``.
+    Both are of the form of ``Manifest.tenants``.
     """
     both = sorted(current.keys() & new.keys())
     unchanged = [name for name in both if current[name]["depends"] == new[name]["depends"]]

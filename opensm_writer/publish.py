@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from laas_service.domain.errors import InvalidFile
+from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.messages import FabricState
 from opensm_writer import fileset, parse, render
 from opensm_writer.desired import Partition, SubnetConfiguration
@@ -41,7 +42,8 @@ class PublishedSet:
     directory: Path
     configuration: SubnetConfiguration
     tables: tuple[parse.SwitchTable, ...]  # in the order of ``lfts``
-    entries: Mapping[int, str]  # partition key -> sha256 of all entries towards its members
+    entries: Mapping[int, "_Towards"]  # by partition key
+    own: "_Prints"  # of the entries that are each tenant's own
     settings: render.Settings
     signature: fileset.Signature  # of ``lfts``
     hardware: "_Hash"  # of what the entries of all tenants depend on, except faults
@@ -67,7 +69,7 @@ def publish_set(
     if the copy fails, the whole set is rendered.
 
     Raises:
-        Conflict: a newer generation is current, or entries of a tenant would change although
+        Conflict: a newer generation is current, or a tenant's own entries would change although
             nothing that they depend on did.
         InvalidFile: a file does not parse back to the values that it was rendered from.
         LimitExceeded: see ``render.set_files``.
@@ -79,12 +81,14 @@ def publish_set(
         fileset.check_not_older(current, state.generation, state.stamp, home)
         entries = _entries(configuration, previous)
         hardware = _hardware(configuration, previous)
-        tenants = _fingerprints(configuration, entries, hardware)
+        tenants, own = _fingerprints(configuration, entries, hardware)
         form = fileset.BARE if settings.bare else fileset.NAMED
         manifest = Manifest(
             state.fabric, state.generation, {}, _chains(configuration), tenants, state.stamp, form
         )
         fileset.check_follows(current, manifest, home)
+        if previous is not None:
+            fileset.check_undisturbed(previous.own, own)
         draft = fileset.draft(home)
         try:
             digests, tables = _write_and_check(draft, configuration, settings, previous)
@@ -102,7 +106,7 @@ def publish_set(
             directory = fileset.make_current(home, draft, state.generation, keep)
     signature = fileset.signature(directory, render.TABLES)
     return PublishedSet(
-        manifest, directory, configuration, tables, entries, settings, signature, hardware
+        manifest, directory, configuration, tables, entries, own, settings, signature, hardware
     )
 
 
@@ -297,16 +301,23 @@ def _hardware(configuration: SubnetConfiguration, previous: PublishedSet | None)
     return hashlib.sha256(repr(values)[:-1].encode())
 
 
+_Prints = Mapping[str, Mapping[str, str]]
+"""Allocation id -> sha256 of its entries, and of everything that its entries depend on."""
+
+
 def _fingerprints(
-    configuration: SubnetConfiguration, entries: Mapping[int, str], hardware: "_Hash"
-) -> dict[str, dict[str, str]]:
-    """Allocation id -> sha256 of its entries, and of everything that its entries depend on."""
+    configuration: SubnetConfiguration, entries: Mapping[int, "_Towards"], hardware: "_Hash"
+) -> tuple[_Prints, _Prints]:
+    """Of all entries towards each tenant's ports, and of those that are its own alone.
+
+    Default entries depend on all owners. For the first, they stand for that themselves.
+    """
     state = configuration.state
     faults = (state.failed_links, *filter(None, [state.shared_plane, state.moved_links]))
     common = hardware.copy()
     common.update(("".join(f", {value!r}" for value in faults) + ")").encode())
     members = {partition.pkey: partition.members for partition in configuration.partitions}
-    fingerprints = {}
+    everything, own = {}, {}
     for tenant in state.tenants:
         allocation = tenant.allocation
         keys = list(dict.fromkeys(tenant.key(rail) for rail in range(state.topology.rails)))
@@ -314,20 +325,38 @@ def _fingerprints(
         lids = [configuration.lids[guid] for guid in guids]
         placements = [a for a in (allocation, tenant.beside, tenant.bridge) if a is not None]
         held = [masks for place in placements for masks in (place.groups, place.columns)]
-        fingerprints[allocation.id] = {
-            "depends": _sha256((common.hexdigest(), *held, *keys, guids, lids)),
-            "entries": fileset.combined([entries[key] for key in keys]),
+        depends = _sha256((common.hexdigest(), *held, *keys, guids, lids))
+        default = [entries[key].default for key in keys]
+        everything[allocation.id] = {
+            "depends": _sha256((depends, *default)),
+            "entries": fileset.combined([entries[key].all for key in keys]),
         }
-    return fingerprints
+        own[allocation.id] = {
+            "depends": depends,
+            "entries": fileset.combined([entries[key].own for key in keys]),
+        }
+    return everything, own
 
 
-def _entries(configuration: SubnetConfiguration, previous: PublishedSet | None) -> dict[int, str]:
-    """Partition key -> sha256 of all entries towards its members, by ascending switch GUID.
+class _Towards(NamedTuple):
+    """sha256 of the entries towards the members of a partition, by ascending switch GUID."""
+
+    all: str
+    own: str
+    """Of those that are the tenant's own."""
+    default: str
+    """Of the others."""
+
+
+def _entries(
+    configuration: SubnetConfiguration, previous: PublishedSet | None
+) -> dict[int, _Towards]:
+    """The entries towards each partition, by its key.
 
     The value of ``previous`` is reused if no changed row has another entry towards a member.
     """
-    known: dict[Partition, str] = {}
-    rows = configuration.tables.rows
+    known: dict[Partition, _Towards] = {}
+    rows, own = configuration.tables.rows, configuration.tables.own_entries
     changed = np.ones(len(configuration.tables.destinations), bool)
     if (
         previous is not None
@@ -335,7 +364,7 @@ def _entries(configuration: SubnetConfiguration, previous: PublishedSet | None) 
     ):
         known = {p: previous.entries[p.pkey] for p in previous.configuration.partitions}
         before = previous.configuration.tables.rows
-        changed[:] = False
+        changed = (own != previous.configuration.tables.own_entries).any(axis=0)
         for guid, row in rows.items():
             if row != before[guid]:
                 changed |= np.frombuffer(row, np.uint8) != np.frombuffer(before[guid], np.uint8)
@@ -349,7 +378,11 @@ def _entries(configuration: SubnetConfiguration, previous: PublishedSet | None) 
         if matrix is None:
             ordered = b"".join(row for _, row in sorted(rows.items()))
             matrix = np.frombuffer(ordered, np.uint8).reshape(len(rows), -1)
-        digests[partition.pkey] = hashlib.sha256(matrix[:, members].tobytes()).hexdigest()
+        towards, mask = matrix[:, members], own[:, members]
+        several = towards, np.where(mask, towards, NO_ROUTE), np.where(mask, NO_ROUTE, towards)
+        digests[partition.pkey] = _Towards(
+            *(hashlib.sha256(each.tobytes()).hexdigest() for each in several)
+        )
     return digests
 
 
@@ -363,5 +396,5 @@ def disturbed(configuration: SubnetConfiguration, root: Path) -> list[str]:
     if current is None:
         return []
     entries, hardware = _entries(configuration, None), _hardware(configuration, None)
-    fingerprints = _fingerprints(configuration, entries, hardware)
+    fingerprints, _ = _fingerprints(configuration, entries, hardware)
     return fileset.disturbed(current.tenants, fingerprints)

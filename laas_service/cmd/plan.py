@@ -80,7 +80,11 @@ from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.lc_s import LcS
 from laas_service.domain.routing.contention import contention
-from laas_service.domain.routing.tenant_tables import joined_rails, routed_allocations
+from laas_service.domain.routing.tenant_tables import (
+    joined_rails,
+    reserved_links,
+    routed_allocations,
+)
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology
 from laas_service.version import ShowVersion
@@ -322,6 +326,7 @@ def _write_opensm(source: FabricFile, fabric: LedgerView, directory: Path) -> No
             tenants=tuple(_routes(tenants, fabric.topology, source.inventory)),
             failed_links=tuple(sorted(fabric.failed_links, key=fabric.topology.tree.link_id)),
             shared_plane=fabric.shared_plane,
+            reserved_links=reserved_links(fabric.topology, fabric.everybody()),
         )
         settings = render.Settings(str(directory / "current"))
         publish.publish_set(desired.subnet_configuration(state), settings, directory.parent, keep=1)

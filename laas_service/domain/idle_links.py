@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from laas_service.domain.inventory import Inventory, PortRef, Switch
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
-from laas_service.domain.routing.tenant_tables import routed_allocations
+from laas_service.domain.routing.tenant_tables import reserved_links, routed_allocations
 from laas_service.domain.topology import Link
 
 
@@ -54,6 +54,7 @@ def idle_components(fabric: LedgerView, inventory: Inventory) -> IdleComponents:
         routed_allocations(fabric.everybody()),
         fabric.failed_links,
         plane=fabric.shared_plane,
+        reserved_links=reserved_links(topology, fabric.everybody()),
     )
     needed = _NeededComponents(inventory, tables)
     for link in owned:

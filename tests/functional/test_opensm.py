@@ -49,6 +49,7 @@ from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from opensm_writer.render import Settings
 from tests.convergers import Convergers
+from tests.crossings import Judge
 from tests.drafts import on_ledger
 from tests.fakes import FakeCompute
 from tests.ibsim import Simulator
@@ -56,7 +57,7 @@ from tests.marks import needs_ibsim
 from tests.partitions import tenant
 from tests.shared import SHARED, needs_shared
 from tests.waiting import eventually
-from tests.walks import Mixed, Walks
+from tests.walks import Hop, Mixed, Walks
 
 pytestmark = [needs_ibsim, pytest.mark.road]
 
@@ -231,6 +232,13 @@ def assert_sound(here: Site, tenants: Iterable[Allocation], apart: int = 0) -> i
     return walks.tenant_pairs
 
 
+def paths_inside(tenant: Allocation, here: Site, rows: Mapping[int, bytes]) -> list[list[Hop]]:
+    """The paths of all packets between hosts of a tenant, with one port each."""
+    walks = Walks.over_rows(here.inventory, rows)
+    ends = [here.inventory.endpoint_of_port[host, 0] for host in tenant.hosts(here.topology)]
+    return [walks.path(one.at.guid, other.guid) for one, other in permutations(ends, 2)]
+
+
 def test_interleaved_tenants_on_a_three_level_tree():
     topology, inventory, sm = tree_site()
     ledger = Ledger(topology)
@@ -244,9 +252,10 @@ def test_interleaved_tenants_on_a_three_level_tree():
         assert assert_sound(here, TENANTS) > 2000
         after = here.rows()
         for kept in TENANTS[:3]:
-            for host in kept.hosts(topology):
-                lid = inventory.lids[inventory.endpoint_of_port[host, 0].guid]
-                assert all(before[guid][lid] == after[guid][lid] for guid in before)
+            old, new = (paths_inside(kept, here, rows) for rows in (before, after))
+            assert old == new
+        found = Judge(topology, inventory, TENANTS).found(physical_tables(after, inventory.lids))
+        assert (found.wrong, found.lost, found.above) == ([], 0, 0)
         for each in TENANTS[1:4]:
             end = inventory.endpoint_of_port[each.hosts(topology)[0], 0]
             keys = {0x7FFF, 0x8000 | 0x100 + ord(each.id)}
@@ -335,9 +344,9 @@ def test_allocations_inside_allocations():
         assert_sound(here, ledger.everybody())
         after = here.rows()
         for kept in ("d", "e", "g", "h", "i"):
-            for host in ledger.holder(kept).allocations[kept].hosts(topology):
-                lid = inventory.lids[inventory.endpoint_of_port[host, 0].guid]
-                assert all(before[guid][lid] == after[guid][lid] for guid in before)
+            allocation = ledger.holder(kept).allocations[kept]
+            old, new = (paths_inside(allocation, here, rows) for rows in (before, after))
+            assert old == new
 
 
 def test_a_generation_is_confirmed_by_the_blocks_that_it_changes(monkeypatch):

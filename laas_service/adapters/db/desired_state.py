@@ -15,7 +15,7 @@ from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import allocation_from
 from laas_service.app.lifecycle import Phase, routes
 from laas_service.app.records import LinkState
-from laas_service.domain.routing.tenant_tables import routed_allocations
+from laas_service.domain.routing.tenant_tables import reserved_links, routed_allocations
 from laas_service.domain.tenancy import Slots
 from laas_service.messages import FabricState, TenantRoute
 
@@ -45,9 +45,10 @@ class DesiredState:
             )
         )
         routes_of = {route.allocation.id: route for route in map(_route, rows)}
+        placed = [route.allocation for route in routes_of.values()]
         tenants = [
             replace(routes_of[allocation.id], allocation=allocation)
-            for allocation in routed_allocations(route.allocation for route in routes_of.values())
+            for allocation in routed_allocations(placed)
         ]
         failed = (down.fabric == fabric_id, down.state == LinkState.FAILED.value)
         query = select(down.link, down.moved).where(*failed).order_by(down.link)
@@ -62,6 +63,7 @@ class DesiredState:
             tuple(map(link_at, links)),
             record.shared_plane,
             tuple(link_at(link) for link, moved in links.items() if moved),
+            reserved_links(record.topology, placed),
             record.routes_stamp,
             virtual_ports.recorded(session, fabric_id),
         )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Default forwarding tables: D-mod-k on the physical tree, whatever tenants hold.
+"""Default forwarding tables while no cable is held: D-mod-k on the physical tree.
 
-``laas_service.domain.routing.fabric_tables`` says what these entries promise. All destinations
-are handled at once: sets of switches are masks, rows are arrays.
+``laas_service.domain.routing.fabric_tables`` says what these entries promise, and ``ways`` which of
+them change for owned cables. All destinations are handled at once: sets of switches are masks,
+rows are arrays.
 
 Source: Zahavi, CCIT report 776.
 """
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory
 from laas_service.domain.routing.service_routes import ServiceRoutes
+from laas_service.domain.routing.ways import Flags, Part, Places, Ways
 from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Xgft
 
@@ -55,7 +57,8 @@ class _Destinations(NamedTuple):
     """The place of that switch in its level."""
 
     position: NDArray[np.intp]
-    """The place of the destination among those of its switch, from 0."""
+    """The place of the destination among those of its switch, from 0; -1: the switch itself, which
+    so takes the last port."""
 
     def selected(self, mask: NDArray[np.bool_]) -> _Destinations:
         return _Destinations(*(column[mask] for column in self))
@@ -87,7 +90,10 @@ class Entries(NamedTuple):
 
 
 Computed = dict[int | None, list[Entries]]
-"""Entries by switch: towards all destinations (None), and towards a switch by its number."""
+"""Entries by switch: towards all destinations (None, and ``ALL_REGULAR`` without a plane), and
+towards a switch by its number."""
+
+ALL_REGULAR = -1
 
 
 class Need(Enum):
@@ -142,11 +148,15 @@ class DefaultRoutes:
         self._switches = sorted(
             inventory.switches, key=lambda s: (s.level, s.guid in regular, s.guid)
         )
-        self._number = {switch.guid: n for n, switch in enumerate(self._switches)}
+        self.number = {switch.guid: n for n, switch in enumerate(self._switches)}
+        """By GUID of a switch."""
         self._parallel = tree.cables[0]
         self._preferred = [
             cable.link is not None and plane.carries(tree, cable.link) for cable in inventory.cables
         ]
+        self._plane_apart = False
+        """Whether the first tier has the plane alone, and the next all regular cables."""
+        self._kept: dict[int, Flags] = {}
         self._tiers = self._make_tiers(inventory, failed)
         any_failed = any(cable.link in failed for cable in inventory.cables)
         self._working_tiers = self._tiers[:-1] if any_failed else self._tiers
@@ -170,15 +180,16 @@ class DefaultRoutes:
         ranked: list[list[tuple[tuple[int, ...], _Neighbor, _Neighbor]]] = [[], [], [], []]
         for cable, preferred in zip(inventory.cables, self._preferred, strict=True):
             lower, upper = cable.lower, cable.upper
-            if self._number[lower.guid] > self._number[upper.guid]:
+            if self.number[lower.guid] > self.number[upper.guid]:
                 lower, upper = upper, lower
             order = (cable.link[2] if cable.link else 1 << 16, lower.port)
             up, down = (
-                _Neighbor(self._number[upper.guid], lower.port),
-                _Neighbor(self._number[lower.guid], upper.port),
+                _Neighbor(self.number[upper.guid], lower.port),
+                _Neighbor(self.number[lower.guid], upper.port),
             )
             rank = 2 if cable.link is None else 3 if cable.link in failed else 1
             ranked[0 if rank == 1 and preferred else rank].append((order, up, down))
+        self._plane_apart = bool(ranked[1])
         tiers: list[_Tier] = []
         usable: list[tuple[tuple[int, ...], _Neighbor, _Neighbor]] = []
         for cables in ranked:
@@ -237,7 +248,7 @@ class DefaultRoutes:
         managers = [index[e.guid] for e in inventory.managers]
         services = sorted(index[e.guid] for e in inventory.service_endpoints)
         tenants = sorted(index[e.guid] for e in inventory.endpoints if e.host is not None)
-        switches = sorted(index[guid] for guid in self._number)
+        switches = sorted(index[guid] for guid in self.number)
         rest = sorted({*index.values()}.difference(tenants, services, switches))
         steps: list[tuple[Sequence[int], Sequence[int], Sequence[int], bool]] = [
             (managers, range(len(rows)), [*tenants, *services, *rest, *switches], False),
@@ -254,6 +265,50 @@ class DefaultRoutes:
                 routes = routes or self._service_routes(rows, home, set(tenants))
                 hubs = routes.hubs(sorted({home[tenant] for tenant in tenants})) if at_hubs else []
                 routes.add(sources, starts, destinations, hubs)
+        if routes is not None:
+            self._kept = self._turning(rows)
+
+    def _turning(self, rows: Sequence[Row]) -> dict[int, Flags]:
+        """By switch, the destinations that it sends up after a neighbor has sent them down."""
+        turning: dict[int, Flags] = {}
+        for upper, neighbors in enumerate(self._tiers[-1].down):
+            for lower, port in neighbors:
+                ups = [up.port for up in self._tiers[-1].up[lower]]
+                turned = (rows[upper] == port) & np.isin(rows[lower], ups)
+                if turned.any():
+                    turning[lower] = turning.get(lower, turned) | turned
+        return turning
+
+    def ways(self, rows: Mapping[int, bytes]) -> Ways:
+        """All ways, from ``rows``, the result of the method of that name.
+
+        The plane decides among ways, and not about them.
+        """
+        tiers = self._working_tiers[1 if self._plane_apart else 0 :]
+        if self._plane_apart:
+            earlier = self._earlier.get(ALL_REGULAR, ())
+            everywhere, _ = self._entries(self._all_destinations(), tiers, earlier)
+            self.computed[ALL_REGULAR] = everywhere
+        else:
+            everywhere = self.computed[None]
+        parts: list[Part] = []
+        for step in range(2 * len(tiers)):
+            tier, order = tiers[step // 2], range(len(self._switches))
+            neighbors, order = (tier.up, order[::-1]) if step % 2 else (tier.down, order)
+            for number in order:
+                if groups := everywhere[number].choices[step]:
+                    parts.append(_part(number, neighbors[number], groups, len(self._switches)))
+        off_plane = np.zeros((len(self._switches), 256), np.int16)
+        for cable, preferred in zip(self._inventory.cables, self._preferred, strict=True):
+            for end in cable.lower, cable.upper:
+                off_plane[self.number[end.guid], end.port] = not preferred
+        return Ways(
+            parts,
+            off_plane,
+            self._all_destinations().switch,
+            [np.frombuffer(rows[switch.guid], np.uint8) for switch in self._switches],
+            self._kept,
+        )
 
     def _service_routes(
         self, rows: Sequence[Row], home: Sequence[int], tenants: set[int]
@@ -289,7 +344,7 @@ class DefaultRoutes:
         for switch in lacking:
             row = rows[switch]
             for far, far_adapters in adapters.items():
-                if part[self._number[far]] == part[self._number[switch]]:
+                if part[self.number[far]] == part[self.number[switch]]:
                     for endpoint in far_adapters:
                         if row[index[endpoint.guid]] == NO_ROUTE:
                             needs = Counter(_need(own, endpoint) for own in adapters[switch])
@@ -315,7 +370,7 @@ class DefaultRoutes:
         for number, (switch, (_, own)) in enumerate(zip(self._switches, self._own, strict=True)):
             numbers += [number] * len(own)
             ranks += [in_level[switch.level]] * len(own)
-            positions += range(len(own))
+            positions += [*range(len(own) - 1), -1]
             in_level[switch.level] += 1
         columns = (numbers, ranks, positions)
         return _Destinations(*(np.array(column, np.intp) for column in columns))
@@ -414,6 +469,31 @@ class DefaultRoutes:
         return entries, reached
 
 
+def _part(switch: int, neighbors: Sequence[_Neighbor], groups: Choices, switches: int) -> Part:
+    """The ways of a switch in one step: ``groups`` are its choices among ``neighbors``."""
+    targets = sum(mask for mask, _ in groups)
+    members = _members(targets, switches)
+    place = np.full(switches, -1, np.int16)
+    place[members] = np.arange(len(members))
+    used = {port for _, ports in groups for port in ports}
+    behind = {neighbor.port: neighbor.switch for neighbor in neighbors if neighbor.port in used}
+    ports = sorted(used, key=list(behind).index)
+    leads: Flags | None = None
+    if len(groups) > 1 or len(groups[0][1]) < len(ports):
+        leads = np.zeros((len(ports), len(members)), bool)
+        for mask, some in groups:
+            which = np.array([ports.index(port) for port in some], np.intp)
+            leads[np.ix_(which, place[_members(mask, switches)].astype(np.intp))] = True
+    far = np.array([behind[port] for port in ports], np.intp)
+    return Part(switch, place, np.array(ports, np.intp), far, leads)
+
+
+def _members(mask: int, switches: int) -> Places:
+    """The numbers of the switches of a mask, ascending."""
+    packed = np.frombuffer(mask.to_bytes(switches // 8 + 1, "little"), np.uint8)
+    return np.unpackbits(packed, bitorder="little")[:switches].nonzero()[0]
+
+
 def _targets_by_ports(given: _Inputs) -> Choices:
     """Target switches beyond the known ones that neighbors reach, with all ports."""
     by_ports: dict[tuple[int, ...], int] = {}
@@ -447,8 +527,7 @@ def _write(
     choices = np.array([len(ports) for _, ports in groups], np.intp)
     ports_of = np.zeros((len(groups), max(choices)), np.uint8)
     for number, (targets, ports) in enumerate(groups):
-        packed = np.frombuffer(targets.to_bytes(switches // 8 + 1, "little"), np.uint8)
-        group_of[np.unpackbits(packed, bitorder="little")[:switches].view(bool)] = number
+        group_of[_members(targets, switches)] = number
         ports_of[number, : len(ports)] = ports
     group = group_of[switch_of]
     (entries,) = (group >= 0).nonzero()

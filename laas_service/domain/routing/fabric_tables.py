@@ -7,9 +7,10 @@ which link each switch uses towards each destination:
 
 * towards a port of a tenant, the switches of the tenant's partition use the tenant's
   links (``tenant_tables``);
-* all other entries follow D-mod-k on the physical tree (``default_tables``): towards idle
-  hosts, subnet manager, storage and every switch's own LID, and at the switches outside
-  a partition towards its tenant.
+* all other entries follow D-mod-k on the physical tree (``default_tables``), and leave it where
+  an owned cable lies ahead and another way crosses fewer (``ways``): towards idle hosts, subnet
+  manager, storage and every switch's own LID, and at the switches outside a partition towards
+  its tenant.
 
 Where a *shared plane* is withheld from tenants, the default entries use its links alone
 as far as they reach, so an owned link carries packets of its owner only. A destination
@@ -34,6 +35,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import NotFound
 from laas_service.domain.grouping import grouped
@@ -44,6 +48,7 @@ from laas_service.domain.routing.default_tables import (
     DefaultRoutes,
 )
 from laas_service.domain.routing.tenant_tables import CompactedTree, NamedLink, tenant_ports
+from laas_service.domain.routing.ways import OwnedRows, Tenant, TenantPorts
 from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 
@@ -68,6 +73,9 @@ class _TenantEntries(NamedTuple):
     ports: Sequence[int]
     """The out port for each of them, or ``NO_ROUTE``."""
 
+    arrives: bool = False
+    """Whether the entries reach the ports over working links."""
+
 
 @dataclass(frozen=True)
 class ForwardingTables:
@@ -83,6 +91,20 @@ class ForwardingTables:
 
     cache: _RenderCache | None = field(default=None, repr=False, compare=False)
     """What the next call of ``forwarding_tables`` can reuse."""
+
+    @cached_property
+    def own_entries(self) -> NDArray[np.bool_]:
+        """By row and destination, whether the entry is one of the tenant of that port.
+
+        Raises:
+            ValueError: the tables were read, and not computed.
+        """
+        if self.cache is None:
+            raise ValueError("tables that were read do not say which entries are a tenant's own")
+        own = np.zeros((len(self.rows), len(self.destinations)), bool)
+        for row, guid in enumerate(self.rows):
+            own[row, self.cache.by_switch[guid].positions] = True
+        return own
 
     @cached_property
     def index(self) -> dict[int, int]:
@@ -103,16 +125,18 @@ def forwarding_tables(
     previous: ForwardingTables | None = None,
     plane: SharedPlane = NO_PLANE,
     closed_links: Collection[Link] = (),
+    reserved_links: Collection[Link] = (),
 ) -> ForwardingTables:
     """Tables for the whole fabric; the same input gives the same tables.
 
-    The default entries prefer the links of ``plane`` to all others.
+    The default entries keep off the links that ``allocations`` hold and off ``reserved_links``,
+    which others hold that have no tables; then they prefer the links of ``plane``.
 
     A failed link is used only where no other link leads on. The default entries then
     prefer any other cable, and a tenant's entries any other link of the tenant, never
     one of another owner: a tenant that a fault cuts off stays cut off until it is placed
-    anew. The entries towards one tenant's ports depend on that tenant and the faults,
-    not on the other tenants. The rails of an isolated tenant may not be joined by its
+    anew. A tenant's own entries towards its ports depend on that tenant and the faults, not
+    on the other tenants. The rails of an isolated tenant may not be joined by its
     links (their planes meet above its partition). Its leaves then have no route from one
     rail to another, as it would lead over links of others. The exception is a switch with a
     subnet manager, which needs a route to every port.
@@ -127,7 +151,7 @@ def forwarding_tables(
 
     ``previous`` only saves time: the tables of an earlier state of the fabric. While the
     hardware is the same, entries are computed only for new tenants and for those with a link
-    whose fault began or ended, default entries only for switches whose choices change, and a row
+    whose fault began or ended, default entries only where the cost of a way changes, and a row
     that does not change is the very same object.
 
     Raises:
@@ -157,35 +181,63 @@ def forwarding_tables(
         for keys_of_tenant in keys.values()
         for key in keys_of_tenant
     }
-    by_switch: dict[int, list[_TenantEntries]] = {guid: [] for guid in defaults.rows}
+    unchanged = cache if cache is not None and defaults is cache.defaults else None
+    known_owners = unchanged.owners if unchanged is not None else {}
+    owners = {
+        several: known_owners.get(several) or defaults.owner(several, by_tenant)
+        for keys_of_tenant in keys.values()
+        for several in [tuple(keys_of_tenant)]
+    }
+    reserved = frozenset(reserved_links)
+    held = owners.keys(), reserved
+    if unchanged is not None and held == (unchanged.owners.keys(), unchanged.reserved):
+        owned = unchanged.owned
+    else:
+        earlier = unchanged.owned if unchanged is not None else None
+        owned = defaults.owned_rows(owners.values(), reserved, earlier)
+    default_rows = dict(zip(defaults.guids, owned.rows, strict=True))
+    changes: dict[int, list[_TenantEntries]] = {guid: [] for guid in defaults.rows}
     for entries_of_tenant in by_tenant.values():
         for switch, entries in entries_of_tenant:
-            by_switch[switch].append(entries)
+            changes[switch].append(entries)
     for id, placements in tenants.items():
         if len(placements) > 1 and placements[0].isolated:
             entries_of_all = [entry for key in keys[id] for entry in by_tenant[key]]
             for switch, entries in defaults.parted_entries(placements, entries_of_all):
-                by_switch[switch].append(entries)
+                changes[switch].append(entries)
+    by_switch: dict[int, _OwnEntries] = {}
     rows: dict[int, bytes] = {}
-    for guid, changes in by_switch.items():
-        default = defaults.rows[guid]
-        if previous is not None and cache is not None:
-            same = changes == cache.by_switch[guid] and default == cache.defaults.rows[guid]
-            row, old = None if same else _overwritten(default, changes), previous.rows[guid]
-            rows[guid] = old if row is None or row == old else row
-        else:
-            rows[guid] = _overwritten(default, changes)
+    for guid, given in changes.items():
+        known_own = cache.by_switch[guid] if cache is not None else None
+        own = known_own if known_own and known_own.made_from == given else _OwnEntries.of(given)
+        row, by_switch[guid] = own.over(default_rows[guid]), own
+        old = previous.rows[guid] if previous is not None and cache is not None else None
+        rows[guid] = old if old is not None and row == old else row
     return ForwardingTables(
-        defaults.destinations, rows, _RenderCache(defaults, by_tenant, by_switch)
+        defaults.destinations,
+        rows,
+        _RenderCache(defaults, by_tenant, by_switch, owners, reserved, owned),
     )
 
 
-def _overwritten(row: bytes, changes: Iterable[_TenantEntries]) -> bytes:
-    overwritten = bytearray(row)
-    for entries in changes:
-        for position, port in zip(entries.positions, entries.ports, strict=True):
-            overwritten[position] = port
-    return bytes(overwritten)
+class _OwnEntries(NamedTuple):
+    """The entries of one switch that are tenants' own; of several for a port the last counts."""
+
+    made_from: Sequence[_TenantEntries]
+    positions: NDArray[np.intp]
+    ports: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, several: Sequence[_TenantEntries]) -> _OwnEntries:
+        positions = [position for entries in several for position in entries.positions]
+        ports = [port for entries in several for port in entries.ports]
+        return cls(several, np.array(positions, np.intp), np.array(ports, np.uint8))
+
+    def over(self, row: NDArray[np.uint8]) -> bytes:
+        """The row with these entries in place of the default ones."""
+        overwritten = row.copy()
+        overwritten[self.positions] = self.ports
+        return overwritten.tobytes()
 
 
 class _DefaultTables:
@@ -215,6 +267,10 @@ class _DefaultTables:
                 self._closed[end.guid].add(end.port)
         for guid, ports in self._closed.items():
             self.rows[guid] = bytes(NO_ROUTE if p in ports else p for p in self.rows[guid])
+        self._ways = routes.ways(self.rows)
+        self._number = routes.number
+        self.guids = sorted(routes.number, key=routes.number.__getitem__)
+        """The switches in the order of ``OwnedRows.rows``."""
         self._index = {guid: i for i, guid in enumerate(routes.destinations)}
         self._manager_switches = _manager_switches(inventory)
 
@@ -250,11 +306,50 @@ class _DefaultTables:
                 if leads_on or switch in leaves or switch not in self._manager_switches:
                     if closed := self._closed.get(switch):
                         ports = [NO_ROUTE if port in closed else port for port in ports]
-                    yield switch, _TenantEntries(positions, ports)
+                    yield switch, _TenantEntries(positions, ports, leads_on)
             for from_leaf, from_rail, _ in on_leaves if apart else ():
                 switch = leaf_guids[from_leaf]
                 if from_rail != rail and switch not in joined | self._manager_switches:
                     yield switch, _TenantEntries(positions, [NO_ROUTE] * len(positions))
+
+    def owner(
+        self,
+        keys: Sequence[_Key],
+        by_tenant: Mapping[_Key, Iterable[tuple[int, _TenantEntries]]],
+    ) -> Tenant:
+        """What the default entries have to know of a tenant with these placements.
+
+        Ports on one leaf are apart where not the same placements have them.
+        """
+        on_leaf: dict[tuple[int, tuple[int, ...]], dict[int, bool]] = defaultdict(dict)
+        for n, key in enumerate(keys):
+            for switch, entries in by_tenant[key]:
+                on_leaf[n, tuple(entries.positions)][self._number[switch]] = entries.arrives
+        parts = grouped((position, part) for part in on_leaf for position in part[1])
+        together = grouped((tuple(several), position) for position, several in parts.items())
+        held = frozenset(
+            end for key in keys for end in self._ends(key.allocation.links(self._topology))
+        )
+        ports = []
+        for several, positions in together.items():
+            home = int(self._ways.home[positions[0]])
+            own = {switch: arrives for part in several for switch, arrives in on_leaf[part].items()}
+            free = sorted(end for end in held if end[0] not in own and end[0] != home)
+            ports.append(TenantPorts(home, positions, own, free))
+        return Tenant(held, ports)
+
+    def owned_rows(
+        self, owners: Iterable[Tenant], reserved: Iterable[Link], earlier: OwnedRows | None
+    ) -> OwnedRows:
+        """The default entries beside these tenants and reserved links."""
+        return OwnedRows(self._ways, [*owners], self._ends(reserved), earlier)
+
+    def _ends(self, links: Iterable[Link]) -> Iterator[tuple[int, int]]:
+        """Both ends of each cable, as number of the switch and port."""
+        for link in links:
+            if (cable := self._inventory.cable_of_link.get(link)) is not None:
+                for guid, port in (cable.lower, cable.upper):
+                    yield self._number[guid], port
 
     def parted_entries(
         self,
@@ -294,7 +389,12 @@ class _RenderCache:
 
     defaults: _DefaultTables
     by_tenant: Mapping[_Key, list[tuple[int, _TenantEntries]]]
-    by_switch: Mapping[int, list[_TenantEntries]]
+    by_switch: Mapping[int, _OwnEntries]
+    owners: Mapping[tuple[_Key, ...], Tenant]
+    """By the placements of a tenant."""
+
+    reserved: frozenset[Link]
+    owned: OwnedRows
 
 
 def _manager_switches(inventory: Inventory) -> set[int]:

@@ -36,6 +36,12 @@ def routed_allocations(allocations: Iterable[Allocation]) -> list[Allocation]:
     ]
 
 
+def reserved_links(topology: Topology, allocations: Iterable[Allocation]) -> tuple[Link, ...]:
+    """The links of containers, in the order of their numbers: no table of a container has them."""
+    links = {link for each in allocations if each.container for link in each.links(topology)}
+    return tuple(sorted(links, key=topology.tree.link_id))
+
+
 def _with_container_links(allocation: Allocation, by_id: Mapping[str, Allocation]) -> Allocation:
     if allocation.isolated:
         return allocation

@@ -438,8 +438,10 @@ def test_a_set_for_other_switches_is_refused(offer, home):
     fetch_set(offer, home, switches={1, *offer.rows()})
 
 
-def test_a_set_that_disturbs_an_unchanged_tenant_is_refused(offer, home):
+def test_a_set_that_disturbs_an_unchanged_tenant_is_refused(home, tmp_path):
     """The tenant's entries differ, and the manifest has their true sha256."""
+    fetch_set(Offer(state([POD, ONE]), tmp_path / "there", home), home)
+    offer = Offer(state([POD, ONE], 8), tmp_path / "there", home)
     before = everything(home)
     lies_about_entries(offer)
     tables = [*parse.switch_tables([offer.files["lfts"]], "lfts")]

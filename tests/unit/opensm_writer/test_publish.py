@@ -11,7 +11,6 @@ from itertools import pairwise
 import pytest
 
 from laas_service.domain.errors import Conflict, InvalidFile
-from laas_service.domain.routing.fabric_tables import ForwardingTables
 from opensm_writer import fileset, publish, render
 from opensm_writer.desired import SubnetConfiguration, subnet_configuration
 from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
@@ -78,25 +77,47 @@ def test_a_file_that_does_not_parse_back_is_not_published(tmp_path, monkeypatch)
     assert current.generation == 1
 
 
-def tampered(configuration: SubnetConfiguration, guid: int) -> SubnetConfiguration:
+def tampered(configuration: SubnetConfiguration, switch: int, guid: int) -> SubnetConfiguration:
     """The configuration with one entry towards a GUID changed on one switch."""
-    switch = max(configuration.tables.rows)
     row = bytearray(configuration.tables.rows[switch])
     row[configuration.tables.index[guid]] ^= 1
     rows = configuration.tables.rows | {switch: bytes(row)}
-    return replace(configuration, tables=ForwardingTables(configuration.tables.destinations, rows))
+    return replace(configuration, tables=replace(configuration.tables, rows=rows))
 
 
-def test_a_set_that_disturbs_an_unchanged_tenant_is_refused(tmp_path):
-    published(tmp_path, subnet_configuration(state([POD, WIDE], 1)))
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_set_that_disturbs_an_unchanged_tenant_is_refused(tmp_path, restarted):
+    """After a restart, too, while nobody comes or goes whom the default entries keep off."""
+    first = published(tmp_path, subnet_configuration(state([POD, WIDE], 1)))
+    last = None if restarted else first
     configuration = subnet_configuration(state([POD, ONE, WIDE], 2))
-    inventory = configuration.state.inventory
+    inventory, topology = configuration.state.inventory, configuration.state.topology
+
+    def tampered_for(tenant):
+        first, *_, last = (inventory.endpoint_of_port[h, 0] for h in tenant.hosts(topology))
+        return tampered(configuration, first.at.guid, last.guid)
+
     for tenant in (POD, WIDE):
-        victim = inventory.endpoint_of_port[tenant.hosts(configuration.state.topology)[0], 0].guid
         with pytest.raises(Conflict, match=f"tenant {tenant.id} would change"):
-            published(tmp_path, tampered(configuration, victim))
-    newcomer = inventory.endpoint_of_port[ONE.hosts(configuration.state.topology)[0], 0].guid
-    published(tmp_path, tampered(configuration, newcomer))
+            publish.publish_set(tampered_for(tenant), SETTINGS, tmp_path, previous=last)
+    publish.publish_set(tampered_for(ONE), SETTINGS, tmp_path, previous=last)
+
+
+def test_a_neighbour_may_change_the_default_entries_towards_a_tenant(tmp_path):
+    last = published(tmp_path, subnet_configuration(state([POD], 1)))
+    configuration = subnet_configuration(state([POD, WIDE], 2), last.configuration)
+    before, after = (
+        json.loads(
+            (publish.publish_set(each, SETTINGS, tmp_path).directory / "manifest.json").read_text()
+        )["tenants"][POD.id]
+        for each in (last.configuration, configuration)
+    )
+    assert before["entries"] != after["entries"]
+    topology, inventory = configuration.state.topology, configuration.state.inventory
+    leaf, far = (inventory.endpoint_of_port[host, 0] for host in POD.hosts(topology))
+    victim = tampered(configuration, leaf.at.guid, far.guid)
+    with pytest.raises(Conflict, match=f"tenant {POD.id} would change"):
+        publish.publish_set(victim, SETTINGS, tmp_path, previous=last)
 
 
 def test_a_fault_or_a_new_placement_may_change_entries(tmp_path):

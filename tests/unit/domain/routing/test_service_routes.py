@@ -25,6 +25,7 @@ from laas_service.domain.verification import (
     walk_violations,
 )
 from tests.managers import EIGHT_RAILS, MANAGERS, PLACES, dumped, eight_rails, imported
+from tests.partitions import tenant
 from tests.shared import needs_shared
 
 EVERYTHING = os.environ.get("LAAS_KEYS") == "full"
@@ -73,8 +74,14 @@ def test_hosts_beside_a_manager_are_offered_if_named_and_their_pairs_are_counted
     beside = told(fabric, "host beside a subnet manager")
     assert len(beside) == 4
     assert all("--include names it" in detail for detail in beside)
-    placed = tenants(fabric, 3, 16)  # the second one owns spine links
-    walks, _ = judged(fabric, placed)
+    three, sixteen = tenants(fabric, 3, 16)  # the second one owns spine links
+    walks, _ = judged(fabric, [three, sixteen])
+    assert (walks.violations, walks.beside_managers) == ([], 0)  # there is a way round them
+    columns = fabric.topology.columns_per_pod
+    every_spine = [(pod, column, 0b111) for pod in range(2) for column in range(columns)]
+    every_uplink = (1 << 4 * fabric.topology.planes) - 1
+    wide = tenant("wide", [(group, 0b1111, every_uplink) for group in (1, 2, 3, 4)], every_spine)
+    walks, _ = judged(fabric, [three, wide])
     assert walks.violations == []
     assert walks.beside_managers > 0
 

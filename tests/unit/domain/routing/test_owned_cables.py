@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Default entries keep off owned cables: as few are crossed as on any path, in any state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.domain.admission.admit import admit
+from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.ledger import Ledger
+from laas_service.domain.policies import POLICIES
+from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
+from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
+from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
+from laas_service.domain.verification import physical_tables
+from laas_service.messages import TenantRoute
+from tests.crossings import Judge, Rows
+from tests.managers import PLACES, eight_rails, imported
+from tests.partitions import tenant
+from tests.recabling import replugged
+from tests.unit.domain.policies.states import break_things
+from tests.unit.domain.verification.sound import TOPOLOGIES, inventory_of
+
+MOVING = "moving"
+"""The id of the second placement of a tenant."""
+
+STATES = 12 if os.environ.get("LAAS_ROUTES") != "full" else 300
+"""Random states of each fabric; in full 4,200 altogether."""
+
+FABRICS = {
+    (name, directors): (topology, inventory_of(topology, directors))
+    for name, topology in TOPOLOGIES.items()
+    for directors in (False, True)
+    if topology.tree.w[2] or not directors
+}
+every_fabric = pytest.mark.parametrize(
+    "fabric", FABRICS, ids=[f"{name}-{'directors' if d else 'spines'}" for name, d in FABRICS]
+)
+
+
+def physical(tables: ForwardingTables) -> Rows:
+    return physical_tables(tables.rows, tables.index)
+
+
+class History:
+    """Tenants of all policies come and go, under a few faults and perhaps beside a plane."""
+
+    def __init__(self, fabric: tuple[str, bool], seed: int) -> None:
+        self.rng = Random(seed)
+        self.topology, self.inventory = FABRICS[fabric]
+        self.directors = fabric[1]
+        self.ledger = Ledger(self.topology)
+        tree = self.topology.tree
+        self.plane = NO_PLANE
+        if self.rng.random() < 0.2 and tree.l2_per_pod > 1:
+            self.plane = SharedPlane.of(tree, (self.rng.randrange(tree.l2_per_pod),))
+            self.ledger.withhold(self.plane)
+        break_things(self.ledger, self.rng, self.rng.choice((0, 0, 1, 2)))
+        self._number = 0
+        self._moves = ""
+        for _ in range(self.rng.randint(1, 6)):
+            self.go_on()
+
+    @property
+    def allocations(self) -> list[Allocation]:
+        """All placements. The tenant with two of them has both, and first all that it holds."""
+        held = self.ledger.allocations
+        if MOVING not in held:
+            return list(held.values())
+        there = replace(held[MOVING], id=self._moves)
+        route = TenantRoute(there, 1, held[self._moves])
+        others = [a for id, a in held.items() if id not in (MOVING, self._moves)]
+        return [*others, *route.placements]
+
+    def go_on(self) -> None:
+        """A tenant comes or goes, or begins or ends to move."""
+        ledger, rng = self.ledger, self.rng
+        event = rng.random() if ledger.allocations else 1
+        if MOVING in ledger.allocations and event < 0.4:
+            ledger.release(MOVING)
+        elif event < 0.2 and MOVING not in ledger.allocations:
+            self._moves = rng.choice(sorted(ledger.allocations))
+            size = max(1, ledger.allocations[self._moves].size + rng.randint(-1, 1))
+            admit(POLICIES["jigsaw"](), ledger, Request(MOVING, size))
+        elif event < 0.4:
+            left = sorted(ledger.allocations.keys() - {MOVING, self._moves})
+            if left:
+                ledger.release(rng.choice(left))
+        else:
+            policy = POLICIES[rng.choice(["jigsaw", "jigsaw", "laas", "baseline"])]()
+            size = rng.randint(1, max(2, self.topology.hosts // 3))
+            admit(policy, ledger, Request(f"t{self._number}", size))
+            self._number += 1
+
+    def tables(self, previous: ForwardingTables | None = None) -> ForwardingTables:
+        return forwarding_tables(
+            self.topology,
+            self.inventory,
+            self.allocations,
+            self.ledger.failed_links,
+            previous,
+            self.plane,
+        )
+
+    def unowned(self) -> ForwardingTables:
+        """The tables of the same fabric, with the same faults, before anybody owned a cable."""
+        failed = self.ledger.failed_links
+        return forwarding_tables(self.topology, self.inventory, [], failed, plane=self.plane)
+
+    def judge(self) -> Judge:
+        return Judge(self.topology, self.inventory, self.allocations, self.ledger.failed_links)
+
+
+def histories(fabric: tuple[str, bool], first: int = 0) -> Iterator[History]:
+    return (History(fabric, seed) for seed in range(first, first + STATES))
+
+
+@every_fabric
+def test_every_source_crosses_as_few_owned_cables_as_any_path(fabric):
+    """Above directors: as any path that goes down as soon as it can."""
+    crossing = 0
+    for seed, history in enumerate(histories(fabric)):
+        found = history.judge().found(physical(history.tables()))
+        assert (found.wrong, found.lost) == ([], 0), f"seed {seed}"
+        assert found.above == 0 or history.directors, f"seed {seed}"
+        crossing += found.crossing
+    assert crossing > 0  # else the states show nothing
+
+
+@every_fabric
+def test_no_mixture_of_two_sets_loops_or_deadlocks(fabric):
+    for seed, history in enumerate(histories(fabric, 10_000)):
+        judge, last = history.judge(), history.tables()
+        for _ in range(3):
+            history.go_on()
+            following = history.tables(last)
+            assert following == history.tables(), f"seed {seed}"
+            both = physical(last), physical(following)
+            assert judge.loops(*both) == [], f"seed {seed}"
+            assert not judge.deadlocks(*both), f"seed {seed}"
+            last = following
+
+
+@every_fabric
+def test_across_a_fault_owners_hardly_make_a_mixture_loop(fabric):
+    """A fault turns entries round, so that a mixture may loop, whoever owns cables."""
+    looping = [0, 0]
+    for history in histories(fabric, 20_000):
+        judge, before = history.judge(), (history.tables(), history.unowned())
+        break_things(history.ledger, history.rng, 1)
+        history.go_on()
+        after = history.tables(before[0]), history.unowned()
+        for which, both in enumerate(zip(before, after, strict=True)):
+            looping[which] += len(judge.loops(*map(physical, both)))
+    assert looping[0] <= looping[1] + 2
+
+
+def test_turns_that_serve_a_manager_on_a_director_stay_whoever_owns_cables():
+    """They close no cycle together; others might. The last pod has no cable to that director."""
+    topology = Topology(Xgft((2, 4, 3), (1, 4, 4)))
+    made = inventory_of(topology, directors=True)
+    director, far = made.spine_guids[1], made.l2_guids[-topology.tree.l2_per_pod :]
+    kept = [c for c in made.cables if not (c.upper.guid == director and c.lower.guid in far)]
+    manager = made.endpoints[-1].guid
+    fabric = imported(replugged(replace(made, cables=tuple(kept)), manager, director))
+    judge = Judge(fabric.topology, fabric.inventory, [])
+    turns = judge.turns(physical(forwarding_tables(fabric.topology, fabric.inventory, [])))
+    assert {target for *_, target in turns} & {e.guid for e in fabric.inventory.endpoints}
+    for cable in fabric.inventory.cables:
+        if cable.upper.guid in fabric.inventory.spine_guids and cable.link is not None:
+            tables = forwarding_tables(
+                fabric.topology, fabric.inventory, [], reserved_links=[cable.link]
+            )
+            assert judge.turns(physical(tables)) == turns
+            assert not judge.deadlocks(physical(tables))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_routes_to_a_manager_anywhere_close_no_cycle_beside_any_owners(place):
+    """Turns from down to up stay as they are, whoever comes; everything that arrived still does."""
+    fabric = eight_rails(place)
+    ledger, rng = Ledger(fabric.topology), Random(place)
+    judge = Judge(fabric.topology, fabric.inventory, [])
+    last = empty = forwarding_tables(fabric.topology, fabric.inventory, [])
+    for number in range(5):
+        if ledger.allocations and rng.random() < 0.4:
+            ledger.release(rng.choice(sorted(ledger.allocations)))
+        else:
+            admit(POLICIES["jigsaw"](), ledger, Request(f"t{number}", rng.randint(1, 12)))
+        placed = list(ledger.allocations.values())
+        following = forwarding_tables(fabric.topology, fabric.inventory, placed, (), last)
+        both = physical(last), physical(following)
+        assert judge.loops(*both) == []
+        assert not judge.deadlocks(physical(empty), *both)
+        for manager in fabric.inventory.managers:
+            for switch in fabric.inventory.switches:
+                arrives = following.port(switch.guid, manager.guid) is not None
+                assert arrives == (empty.port(switch.guid, manager.guid) is not None)
+        last = following
+
+
+def test_cables_of_a_container_are_kept_clear_although_it_has_no_tables():
+    topology, inventory = FABRICS["full", False]
+    held = [LeafLink(0, leaf, 1) for leaf in range(3)]
+    tables = forwarding_tables(topology, inventory, [], reserved_links=held)
+    judge = Judge(topology, inventory, [])
+    for start in inventory.leaf_guids[:3]:
+        for target in inventory.endpoints:
+            path = judge.walk(physical(tables), start, target)
+            assert path is not None
+            assert not {cable.link for cable in path} & set(held)
+
+
+def test_irregular_cables_stay_the_last_resort_beside_owners():
+    made = generate(Description(xgft="3;3,3,3;1,3,3", missing_cables=3, extra_cables=4, seed=2))
+    topology, inventory = made.topology, made.inventory
+    ledger = Ledger(topology)
+    for number, size in enumerate((5, 4, 3, 6)):
+        admit(POLICIES["jigsaw"](), ledger, Request(f"t{number}", size))
+    placed = list(ledger.allocations.values())
+    tables = forwarding_tables(topology, inventory, placed)
+    judge = Judge(topology, inventory, placed)
+    found = judge.found(physical(tables))
+    assert (found.wrong, found.lost, found.above) == ([], 0, 0)
+    assert not judge.deadlocks(
+        physical(forwarding_tables(topology, inventory, [])), physical(tables)
+    )
+
+
+def test_an_entry_keeps_its_port_while_that_is_among_the_cheapest_and_others_are_spread():
+    topology = Topology(Xgft((4, 4, 2), (1, 4, 4)))
+    inventory = inventory_of(topology)
+    pair = tenant("pair", [(0, 0b0001, 0b0010), (1, 0b0001, 0b0010)])
+    before = forwarding_tables(topology, inventory, [])
+    after = forwarding_tables(topology, inventory, [pair])
+    held = inventory.cable_of_link[LeafLink(0, 0, 1)].lower
+    moved = []
+    for target in inventory.endpoints:
+        if target.host is not None and target.at.guid not in inventory.leaf_guids[:2]:
+            old, new = (tables.port(held.guid, target.guid) for tables in (before, after))
+            assert (old == new) == (old != held.port)
+            moved += [new] if old != new else []
+    assert len(moved) == 6
+    assert len(set(moved)) == 3, "they are spread over all ports that are left"
+
+
+def test_a_common_plane_comes_first_among_ways_that_cross_nothing():
+    """Packets that leave an owned uplink take the other L2 switch that still reaches the plane."""
+    topology, inventory = FABRICS["full", False]
+    plane, failed = SharedPlane.of(topology.tree, (), (0,)), SpineLink(0, 1, 0)
+    pair = tenant("pair", [(0, 0b001, 0b001), (3, 0b001, 0b001)], [(0, 0, 0b010), (1, 0, 0b010)])
+    without, tables = (
+        physical(forwarding_tables(topology, inventory, placed, [failed], plane=plane))
+        for placed in ([], [pair])
+    )
+    judge = Judge(topology, inventory, [pair], [failed])
+    assert judge.found(tables).crossing == 0
+    leaf, *_, owned = inventory.leaf_guids[0], inventory.cable_of_link[LeafLink(0, 0, 0)].lower.port
+    moved = [e for e in inventory.endpoints if without[leaf].get(e.guid) == owned]
+    own = pair.hosts(topology)
+    moved = [e for e in moved if e.at.guid not in inventory.leaf_guids[:3] and e.host not in own]
+    assert moved
+    for target in moved:
+        path = judge.walk(tables, leaf, target)
+        assert path is not None
+        spines = [cable.link for cable in path if isinstance(cable.link, SpineLink)]
+        assert spines
+        assert all(plane.carries(topology.tree, link) for link in spines)
