@@ -25,7 +25,7 @@ def index(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
 def file_set(call: Call, fabric_id: str, headers: schemas.FormHeader) -> Answer:
     """Show the file set for the state that is wanted now."""
     wanted = call.use_cases.agents.file_set(fabric_id, headers.laas_set_form)
-    return Answer(200, schemas.FileSet.model_validate(wanted))
+    return Answer(200, schemas.FileSetAnswer.model_validate(wanted))
 
 
 def file(

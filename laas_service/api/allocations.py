@@ -147,9 +147,9 @@ def history(call: Call, allocation_id: str, query: schemas.Paging) -> Answer:
         raise InvalidInput("marker", marker, "use the last item of the page before")
     limit, after = min(query.limit, schemas.AT_ONCE), int(marker or 0)
     first, events = call.allocations.events(call.caller, allocation_id, after, limit + 1)
-    shown = schemas.Event.all_of(events[:limit], first)
+    shown = schemas.EventAnswer.all_of(events[:limit], first)
     following = call.next_page(str(shown[-1].number)) if len(events) > limit else None
-    return Answer(200, schemas.History(history=shown, next=following))
+    return Answer(200, schemas.HistoryAnswer(history=shown, next=following))
 
 
 def change(
@@ -326,7 +326,7 @@ def _shown(call: Call, record: AllocationRecord, status: int = 200) -> Answer:
 
 
 def _viewed(call: Call, view: AllocationView, status: int) -> Answer:
-    shown = schemas.Allocation.of(view, call.caller.admin)
+    shown = schemas.AllocationAnswer.of(view, call.caller.admin)
     etag = {"ETag": f'"{view.record.version}"'}
     return Answer(status, shown, etag, _without(call, view.record.kind, shown.absent))
 

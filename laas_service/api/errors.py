@@ -10,7 +10,14 @@ from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from laas_service.api.microversions import NEWEST, OLDEST, UnknownVersion
-from laas_service.api.schemas import ByMoving, Degraded, FieldError, Problem, Room, requests
+from laas_service.api.schemas import (
+    ByMovingAnswer,
+    DegradedAnswer,
+    FieldError,
+    Problem,
+    RoomAnswer,
+    requests,
+)
 from laas_service.app.records import FabricRecord
 from laas_service.domain import errors
 from laas_service.domain.allocation import NoFit
@@ -88,7 +95,7 @@ def of_refusal(refusal: NoFit, fabric: FabricRecord | None = None) -> Problem:
     moving, way = None, refusal.by_moving
     if way is not None and fabric is not None:
         names = [fabric.inventory.host_names[host] for host in way.moves]
-        moving = ByMoving(moves=names, new_hosts=way.new_hosts)
+        moving = ByMovingAnswer(moves=names, new_hosts=way.new_hosts)
     return problem(
         409,
         refusal.reason.value,
@@ -97,14 +104,16 @@ def of_refusal(refusal: NoFit, fabric: FabricRecord | None = None) -> Problem:
         largest_fit=refusal.largest_fit,
         fits_when_empty=refusal.fits_when_empty,
         cut_off=refusal.cut_off or None,
-        room=Room.model_validate(refusal.room) if refusal.room else None,
+        room=RoomAnswer.model_validate(refusal.room) if refusal.room else None,
         by_moving=moving,
     )
 
 
 def of_degraded(fabric: FabricRecord, degraded: degradation.Degraded) -> Problem:
     """The problem document of a repair that is not possible now."""
-    return problem(409, "not_repairable", str(degraded), degraded=Degraded.of(fabric, degraded))
+    return problem(
+        409, "not_repairable", str(degraded), degraded=DegradedAnswer.of(fabric, degraded)
+    )
 
 
 def of_http(error: HTTPException) -> Problem:

@@ -43,7 +43,7 @@ def delete(call: Call, fabric_id: str) -> Answer:
 def utilization(call: Call, fabric_id: str) -> Answer:
     """Show how much of a fabric is in use."""
     use = call.fabrics.utilization(fabric_id)
-    return Answer(200, schemas.Utilization.of(fabric_id, use))
+    return Answer(200, schemas.UtilizationAnswer.of(fabric_id, use))
 
 
 def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
@@ -65,7 +65,7 @@ def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
         fix = "slots have no hosts, policy or constraints of their own; leave these out"
         raise InvalidInput("slots", query.slots, fix)
     fit = call.fabrics.fit(call.caller, fabric_id, asked, tuple(query.risks or ()))
-    return Answer(200, schemas.Fit.of(fabric_id, asked.hosts, fit, query.slots))
+    return Answer(200, schemas.FitAnswer.of(fabric_id, asked.hosts, fit, query.slots))
 
 
 def _slots(query: schemas.SlotsQuery) -> SlotDemand | None:
@@ -124,7 +124,7 @@ def make_room(
     if isinstance(plan, NoFit):
         return Answer(409, errors.of_refusal(plan))
     begun = any(move.announced for move in plan.moves)
-    return Answer(202 if begun else 200, schemas.RoomPlan.of(body.hosts, plan))
+    return Answer(202 if begun else 200, schemas.RoomPlanAnswer.of(body.hosts, plan))
 
 
 def let_sleep(
@@ -139,7 +139,7 @@ def let_sleep(
             call.caller, fabric_id, permission, headers.idempotency_key
         )
     begun = any(move.announced for move in plan.moves)
-    return Answer(202 if begun else 200, schemas.SleepPlan.of(plan))
+    return Answer(202 if begun else 200, schemas.SleepPlanAnswer.of(plan))
 
 
 def show_room(call: Call, fabric_id: str) -> Answer:
@@ -162,12 +162,12 @@ def evacuate(
             call.caller, fabric_id, wanted, headers.idempotency_key
         )
     begun = any(move.announced for move in plan.moves)
-    return Answer(202 if begun else 200, schemas.Evacuation.of(plan))
+    return Answer(202 if begun else 200, schemas.EvacuationAnswer.of(plan))
 
 
 def routing(call: Call, fabric_id: str) -> Answer:
     """Show the generation wanted and the generation each subnet manager runs."""
-    return Answer(200, schemas.Routing.of(fabric_id, call.fabrics.routing(fabric_id)))
+    return Answer(200, schemas.RoutingAnswer.of(fabric_id, call.fabrics.routing(fabric_id)))
 
 
 def hosts(call: Call, fabric_id: str, query: schemas.HostQuery) -> Answer:
@@ -219,7 +219,9 @@ def switches(call: Call, fabric_id: str, query: schemas.SwitchQuery) -> Answer:
     )
     return Answer(
         200,
-        schemas.SwitchList(switches=[schemas.Switch.of(entry) for entry in shown], next=following),
+        schemas.SwitchList(
+            switches=[schemas.SwitchAnswer.of(entry) for entry in shown], next=following
+        ),
     )
 
 
@@ -231,7 +233,7 @@ def idle(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
     links = [link_name(link) for link in unused.links if number(link) > after]
     limit = min(query.limit, schemas.AT_ONCE)
     following = call.next_page(links[limit - 1]) if len(links) > limit else None
-    return Answer(200, schemas.Idle.of(fabric, unused, links[:limit], following))
+    return Answer(200, schemas.IdleAnswer.of(fabric, unused, links[:limit], following))
 
 
 def _marked(fabric: FabricRecord, marker: str) -> Link:
@@ -244,14 +246,14 @@ def _marked(fabric: FabricRecord, marker: str) -> Link:
 
 def show_plane(call: Call, fabric_id: str) -> Answer:
     """Show the shared plane, and the switches that it does not reach."""
-    return Answer(200, schemas.SharedPlane.of(*call.fabrics.shared_plane(fabric_id)))
+    return Answer(200, schemas.SharedPlaneAnswer.of(*call.fabrics.shared_plane(fabric_id)))
 
 
 def set_plane(call: Call, fabric_id: str, body: schemas.NewPlane) -> Answer:
     """Withhold links for shared traffic, or tell what that would cost."""
     if body.dry_run:
         costs = call.fabrics.plane_cost(fabric_id, tuple(body.l2), tuple(body.spines))
-        return Answer(200, schemas.SharedPlane.of(*costs))
+        return Answer(200, schemas.SharedPlaneAnswer.of(*costs))
     call.fabrics.set_shared_plane(fabric_id, tuple(body.l2), tuple(body.spines))
     return show_plane(call, fabric_id)
 
@@ -299,7 +301,7 @@ def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange)
 
 def observation(call: Call, fabric_id: str) -> Answer:
     """Show what is observed of links, switches and hosts, and what follows from it."""
-    return Answer(200, schemas.Observation.of(call.fabrics.observation(fabric_id)))
+    return Answer(200, schemas.ObservationAnswer.of(call.fabrics.observation(fabric_id)))
 
 
 def set_observation(call: Call, fabric_id: str, body: schemas.ObservationChange) -> Answer:
@@ -314,4 +316,4 @@ def set_observation(call: Call, fabric_id: str, body: schemas.ObservationChange)
         configured=configured,
         acknowledge=body.acknowledge,
     )
-    return Answer(200, schemas.Observation.of(observed))
+    return Answer(200, schemas.ObservationAnswer.of(observed))

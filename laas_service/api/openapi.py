@@ -68,8 +68,26 @@ def _components(
     )
     for definition in definitions["$defs"].values():
         _join_lines(definition)
-    by_schema = {schema: reference for (schema, _), reference in references.items()}
-    return by_schema, definitions["$defs"]  # type: ignore[return-value]
+    by_schema = {schema: _published(shown) for (schema, _), shown in references.items()}
+    shown = {_name(name): _published(value) for name, value in definitions["$defs"].items()}
+    return by_schema, shown  # type: ignore[return-value]
+
+
+def _name(model: str) -> str:
+    """The published name of a schema: ``AllocationAnswer`` shows an ``Allocation``."""
+    return model.removesuffix("Answer")
+
+
+def _published(value: Any) -> Any:
+    """A schema with published names in its references and titles."""
+    if isinstance(value, list):
+        return [_published(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _name(item) if key in ("$ref", "title") and isinstance(item, str) else _published(item)
+        for key, item in value.items()
+    }
 
 
 def _operation(route: Operation, schemas: dict[type[BaseModel], dict[str, Any]]) -> dict[str, Any]:

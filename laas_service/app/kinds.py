@@ -22,7 +22,7 @@ from laas_service.domain.routing.contention import contention
 from laas_service.domain.tenancy import Kind
 
 
-class Target(NamedTuple):
+class Destination(NamedTuple):
     """Where a request is to be placed, and by which policy."""
 
     fabric: str
@@ -36,7 +36,7 @@ class RequestsOfKind(Protocol):
     def check(self, asked: AllocationRequest) -> None:
         """Return if the request itself is right. Raises: InvalidInput, NotSupported."""
 
-    def target(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Target:
+    def target(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Destination:
         """The place with all defaults. Raises: NotFound, InvalidInput."""
 
     def admitted(self, record: AllocationRecord) -> None:
@@ -94,13 +94,13 @@ class WholeHosts:
         if asked.hosts < 1:
             raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
 
-    def target(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Target:
+    def target(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Destination:
         policy = self._lookup.policy(asked.policy)
         if asked.parent is not None:
             fabric = self._lookup.container(caller, snapshot, asked).fabric
         else:
             fabric = self._lookup.fabric(snapshot, asked.fabric)
-        return Target(fabric, asked.parent, policy.name)
+        return Destination(fabric, asked.parent, policy.name)
 
     def admitted(self, record: AllocationRecord) -> None:
         pass

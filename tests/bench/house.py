@@ -26,6 +26,9 @@ OTHERS = ("research/laas_research", "tests", "research/research_tests")
 PARAMETERS, LINES, METHODS = 8, 800, 30
 """The most of a function (without ``self``), of a module, and of a class."""
 
+QUESTIONS, REPEATED = 40, 40
+"""The most questions for the kind of an allocation, and class names that several modules have."""
+
 COMPARED = ("slots", "sharing")
 """Attributes whose comparison with None asks for the kind of an allocation."""
 
@@ -157,7 +160,8 @@ def options(tree: Path) -> dict[str, int]:
 
 
 def _is_option(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _last(node.func).endswith("Opt")
+    """Whether it makes an option, or is a field that ``conf.group`` makes one of."""
+    return isinstance(node, ast.Call) and _last(node.func).endswith(("Opt", "setting"))
 
 
 def repeated_names(found: Iterable[Module]) -> dict[str, int]:

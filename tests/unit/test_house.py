@@ -96,3 +96,15 @@ def test_the_ports_are_few():
     """A further port first asks which of these should grow."""
     app = house.modules(house.HERE, "laas_service/app")
     assert 0 < len(house.protocols(app)) <= 22
+
+
+def test_kinds_of_tenancy_answer_for_themselves():
+    """What asks for the kind of an allocation is better asked of the kind (``domain.tenancy``)."""
+    asked = house.conditions(house.modules(house.HERE, *house.PRODUCT))
+    assert asked.total() <= house.QUESTIONS, asked.most_common()
+
+
+def test_a_class_name_stands_for_one_idea():
+    """Rows end in ``Row``, and the schemas of answers in ``Answer``."""
+    names = house.repeated_names(house.modules(house.HERE, *house.PRODUCT))
+    assert len(names) <= house.REPEATED, names

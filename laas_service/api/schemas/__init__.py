@@ -11,50 +11,50 @@ from laas_service.api.schemas.agents import (
     AgentOrders,
     AgentReport,
     FileHeaders,
-    FileSet,
+    FileSetAnswer,
     FormHeader,
     Octets,
 )
 from laas_service.api.schemas.allocations import (
     FOREIGN,
-    Allocation,
+    AllocationAnswer,
     AllocationList,
     AllocationSummary,
     Changed,
-    Degraded,
+    DegradedAnswer,
     DryRun,
-    Event,
-    History,
+    EventAnswer,
+    HistoryAnswer,
 )
 from laas_service.api.schemas.base import (
     AT_ONCE,
     guid,
 )
 from laas_service.api.schemas.fabrics import (
-    ByMoving,
+    ByMovingAnswer,
     Fabric,
     FabricList,
     FabricSummary,
-    Fit,
+    FitAnswer,
     Host,
     HostList,
-    Idle,
+    IdleAnswer,
     Link,
     LinkList,
-    Room,
-    Routing,
-    SharedPlane,
-    Switch,
+    RoomAnswer,
+    RoutingAnswer,
+    SharedPlaneAnswer,
+    SwitchAnswer,
     SwitchList,
-    Utilization,
+    UtilizationAnswer,
 )
 from laas_service.api.schemas.maps import FabricMap
-from laas_service.api.schemas.observation import Observation, ObservationChange
+from laas_service.api.schemas.observation import ObservationAnswer, ObservationChange
 from laas_service.api.schemas.plans import (
-    Evacuation,
+    EvacuationAnswer,
     QueueRoomShown,
-    RoomPlan,
-    SleepPlan,
+    RoomPlanAnswer,
+    SleepPlanAnswer,
 )
 from laas_service.api.schemas.requests import (
     AllocationChange,
@@ -90,7 +90,7 @@ from laas_service.api.schemas.system import (
     Html,
     OneVersion,
     Problem,
-    Quota,
+    QuotaAnswer,
     Text,
     Version,
     Versions,

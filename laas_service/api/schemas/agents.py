@@ -224,7 +224,7 @@ class AgentOrders(Shown):
         return cls.showing(orders, role="active" if orders.leads else "standby")
 
 
-class Agent(Shown):
+class AgentAnswer(Shown):
     name: str
     role: Role
     condition: Condition
@@ -250,7 +250,7 @@ class Agent(Shown):
 
 
 class AgentList(Schema):
-    agents: list[Agent]
+    agents: list[AgentAnswer]
     next: str | None
     """The next page."""
 
@@ -258,11 +258,11 @@ class AgentList(Schema):
     def of(
         cls, shown: Iterable[ports.Agent], behind: Collection[str], following: str | None
     ) -> Self:
-        agents = [Agent.of(agent, behind=agent.name in behind) for agent in shown]
+        agents = [AgentAnswer.of(agent, behind=agent.name in behind) for agent in shown]
         return cls(agents=agents, next=following)
 
 
-class FileSet(Shown):
+class FileSetAnswer(Shown):
     manifest: dict[str, Any]
     """The document of `manifest.json`."""
     sizes: dict[str, int]

@@ -12,7 +12,7 @@ from laas_service.api.schemas.base import Schema, Shown
 from laas_service.api.schemas.placements import (
     AllocatedHost,
     Bridge,
-    Holding,
+    HoldingAnswer,
     SharingShown,
     SlotsShown,
     hosts_gained,
@@ -21,8 +21,7 @@ from laas_service.api.schemas.plans import HeadRoom
 from laas_service.api.schemas.requests import Class, Constraints
 from laas_service.app import requests
 from laas_service.app.lifecycle import Phase, State
-from laas_service.app.records import NEWEST, AllocationRecord, FabricRecord
-from laas_service.app.records import Event as RecordedEvent
+from laas_service.app.records import NEWEST, AllocationRecord, Event, FabricRecord
 from laas_service.domain.allocation import Refusal
 from laas_service.domain.faults import degradation
 from laas_service.domain.moves.consent import Movable
@@ -31,7 +30,7 @@ from laas_service.domain.topology import link_name
 from laas_service.messages import ConfirmedBy, Span
 
 
-class Event(Shown):
+class EventAnswer(Shown):
     number: Annotated[int, Field(ge=1)]
     """1 is the first that happened to it."""
     at: AwareDatetime
@@ -42,19 +41,19 @@ class Event(Shown):
     that was not measured."""
 
     @classmethod
-    def all_of(cls, events: Iterable[RecordedEvent], first: int) -> list[Self]:
+    def all_of(cls, events: Iterable[Event], first: int) -> list[Self]:
         """Events of a history, of which the first has this number."""
         return [cls.showing(event, number=number) for number, event in enumerate(events, first)]
 
 
-class History(Schema):
-    history: list[Event]
+class HistoryAnswer(Schema):
+    history: list[EventAnswer]
     next: str | None
     """The next page."""
 
 
 _OF_SLOTS = frozenset(SlotsShown.model_fields)
-_OF_HOSTS = frozenset(Holding.model_fields) - {"hosts"} | {"constraints", "bridge"}
+_OF_HOSTS = frozenset(HoldingAnswer.model_fields) - {"hosts"} | {"constraints", "bridge"}
 _KEYS = frozenset({"pkey", "pkeys"})
 
 FOREIGN: Mapping[type[Kind], frozenset[str]] = {
@@ -81,7 +80,7 @@ def _sometimes(schema: dict[str, Any]) -> None:
     schema["required"] = [name for name in schema["required"] if name not in absent]
 
 
-class DryRun(SlotsShown, Holding):
+class DryRun(SlotsShown, HoldingAnswer):
     """The answer to a dry run; nothing is reserved."""
 
     model_config = ConfigDict(json_schema_extra=_sometimes)
@@ -178,7 +177,7 @@ class Apart(Schema):
     leaves: tuple[tuple[int, int], tuple[int, int]]
 
 
-class Degraded(Schema):
+class DegradedAnswer(Schema):
     """The failed hosts and links of an allocation, and what follows from them."""
 
     links: list[str]
@@ -233,7 +232,7 @@ def _at_times(schema: dict[str, Any]) -> None:
     schema["required"] = [name for name in schema["required"] if name not in OF_SITUATIONS]
 
 
-class AllocationSummary(SlotsShown, Holding):
+class AllocationSummary(SlotsShown, HoldingAnswer):
     model_config = ConfigDict(json_schema_extra=_at_times)
 
     id: str
@@ -272,7 +271,7 @@ class AllocationSummary(SlotsShown, Holding):
     """Its duration, counted from admission."""
     constraints: Constraints | None
     """As asked; avoided hosts are for administrators."""
-    degraded: Degraded | None
+    degraded: DegradedAnswer | None
     """Null: nothing it uses has failed."""
     changing: Phase | None
     """How far a change of placement is; what it leaves is held until then."""
@@ -317,7 +316,7 @@ class AllocationSummary(SlotsShown, Holding):
             "waits_for": Waiting.of(place) if place else None,
             "expected_end": record.ends_at,
             "constraints": Constraints.of(record.constraints, fabric, admin),
-            "degraded": Degraded.of(fabric, view.degraded) if view.degraded else None,
+            "degraded": DegradedAnswer.of(fabric, view.degraded) if view.degraded else None,
             "changing": record.phase,
             "joining": hosts_gained(fabric, record.leaving, record.placed),
             "leaving": hosts_gained(fabric, record.placed, record.leaving),
@@ -342,7 +341,7 @@ class AllocationSummary(SlotsShown, Holding):
         return found - {"bridge"} if self.bridge is None else found
 
 
-class Progress(Shown):
+class ProgressAnswer(Shown):
     """How far convergence is with an allocation."""
 
     next_step: str | None
@@ -363,13 +362,13 @@ class Progress(Shown):
         return cls.model_validate(progress)
 
 
-class Allocation(AllocationSummary):
+class AllocationAnswer(AllocationSummary):
     configs_synced: bool
     """Whether the switches, or UFM, have what is recorded for it, by their own answer. False: not
     yet, no longer, or nobody asked them."""
-    progress: Progress
+    progress: ProgressAnswer
     history: Annotated[
-        list[Event],
+        list[EventAnswer],
         Field(description=f"The newest {NEWEST}; the others are at the address of its history."),
     ]
 
@@ -380,12 +379,12 @@ class Allocation(AllocationSummary):
         return cls(
             **cls.fields(view, admin),
             configs_synced=(view.progress or unknown).synced,
-            progress=Progress.of(view.progress or unknown, admin),
-            history=Event.all_of(record.history, record.first_event),
+            progress=ProgressAnswer.of(view.progress or unknown, admin),
+            history=EventAnswer.all_of(record.history, record.first_event),
         )
 
 
-class Changed(RootModel[Allocation | DryRun]):
+class Changed(RootModel[AllocationAnswer | DryRun]):
     """The allocation, or the answer to a dry run of its new size."""
 
 

@@ -19,14 +19,13 @@ from laas_service.app.views import inventory
 from laas_service.app.views import utilization as utilization_view
 from laas_service.domain import idle_links, shared_plane_cost
 from laas_service.domain.allocation import Allocation as Placed
-from laas_service.domain.allocation import NoFit, Refusal
-from laas_service.domain.allocation import Shape as DomainShape
+from laas_service.domain.allocation import NoFit, Refusal, Shape
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.topology import Port, link_name
 from laas_service.messages import ConfirmedBy
 
 
-class Shape(Shown):
+class ShapeAnswer(Shown):
     """N = pods * (leaves * hosts) + (remainder_leaves * hosts + remainder_hosts)."""
 
     pods: int
@@ -37,7 +36,7 @@ class Shape(Shown):
     text: str
 
     @classmethod
-    def of(cls, shape: DomainShape) -> Self:
+    def of(cls, shape: Shape) -> Self:
         return cls.showing(shape, text=str(shape))
 
 
@@ -109,11 +108,11 @@ class Fabric(FabricSummary):
             **cls.parts(fabric),
             switches=len(fabric.inventory.switches),
             hosts_alarm=alarm,
-            **Utilization.counts(use),
+            **UtilizationAnswer.counts(use),
         )
 
 
-class Utilization(Schema):
+class UtilizationAnswer(Schema):
     fabric: str
     generation: int
     utilization: Annotated[float, Field(ge=0, le=1)]
@@ -145,7 +144,7 @@ class Utilization(Schema):
         )
 
 
-class Room(Shown):
+class RoomAnswer(Shown):
     """The cheapest way found to make it fit: releases, or drains undone."""
 
     releases: list[str]
@@ -156,7 +155,7 @@ class Room(Shown):
     """How many hosts the releases take from tenants."""
 
 
-class ByMoving(Schema):
+class ByMovingAnswer(Schema):
     """How a size that does not fit in place would fit: hosts of the allocation would move."""
 
     moves: list[str]
@@ -173,7 +172,7 @@ CUT_OFF = (
     "Whether the searches for this answer stopped at the budget of the request: more may fit, "
     "and less may have to go."
 )
-MakesRoom = Annotated[Room | None, Field(description="How to make room; for administrators.")]
+MakesRoom = Annotated[RoomAnswer | None, Field(description="How to make room; for administrators.")]
 
 
 ContentionFreeNow = Annotated[
@@ -193,7 +192,7 @@ WorstLoad = Annotated[
 ]
 
 
-class RiskFit(Shown):
+class RiskFitAnswer(Shown):
     """How many further tenants with these slots would fit, placed one after the other."""
 
     risk: float
@@ -203,7 +202,7 @@ class RiskFit(Shown):
     """No further ones were tried."""
 
 
-class Fit(Shown):
+class FitAnswer(Shown):
     fabric: str
     hosts: int
     """0 if slots were asked for."""
@@ -213,9 +212,9 @@ class Fit(Shown):
     largest_fit: int
     """The largest size that would fit now; of slots with this demand, the most for which a place
     was found."""
-    risks: list[RiskFit] | None = None
+    risks: list[RiskFitAnswer] | None = None
     """Ascending by risk, if it was asked for."""
-    shape: Shape | None
+    shape: ShapeAnswer | None
     contention_free: ContentionFreeNow
     worst_load: WorstLoad
     reason: Refusal | None
@@ -238,7 +237,7 @@ class Fit(Shown):
             fits=refusal is None,
             largest_fit=fit.largest,
             risks=list(fit.risks) or None,
-            shape=Shape.of(shape) if shape else None,
+            shape=ShapeAnswer.of(shape) if shape else None,
             contention_free=reached.free if reached else None,
             worst_load=reached.worst_load if reached else None,
             reason=refusal.reason if refusal else None,
@@ -257,7 +256,7 @@ CONFIRMED_BY = Field(
 )
 
 
-class SubnetManager(Shown):
+class SubnetManagerAnswer(Shown):
     name: str
     generation: int | None
     """The generation that is confirmed."""
@@ -288,12 +287,12 @@ class Holder(Shown):
     """What has kept it for long; null: it moves, or rests."""
 
 
-class Routing(Schema):
+class RoutingAnswer(Schema):
     fabric: str
     generation: int
     """The generation wanted in the switches."""
     worker: Holder
-    subnet_managers: list[SubnetManager]
+    subnet_managers: list[SubnetManagerAnswer]
 
     @classmethod
     def of(cls, fabric: str, routing: requests.Routing) -> Self:
@@ -307,7 +306,7 @@ class Routing(Schema):
                 confirmed_by=routing.holding.applied_by,
             ),
             subnet_managers=[
-                SubnetManager.showing(
+                SubnetManagerAnswer.showing(
                     applied,
                     applied.running,
                     name=name,
@@ -319,7 +318,7 @@ class Routing(Schema):
         )
 
 
-class Endpoint(Shown):
+class EndpointAnswer(Shown):
     """One port of a host, in rail order, and where it is plugged in."""
 
     rail: int
@@ -381,15 +380,15 @@ class Host(Shown):
     """The id of the allocation that has it."""
     traits: list[str]
     cost: int
-    ports: list[Endpoint]
+    ports: list[EndpointAnswer]
 
     @classmethod
     def of(cls, entry: inventory.HostEntry) -> Self:
         endpoints = {endpoint.rail: endpoint for endpoint in entry.endpoints}
 
-        def port(rail: int, at: Port) -> Endpoint:
+        def port(rail: int, at: Port) -> EndpointAnswer:
             endpoint = endpoints.get(rail)
-            return Endpoint.showing(
+            return EndpointAnswer.showing(
                 at,
                 rail=rail,
                 guid=guid(endpoint.guid) if endpoint else None,
@@ -467,7 +466,7 @@ class SwitchCondition(Enum):
     RETURNING = "returning"  # it answers again or was repaired; its tables are not compared yet
 
 
-class Switch(Shown):
+class SwitchAnswer(Shown):
     guid: Guid
     name: str
     level: int
@@ -502,7 +501,7 @@ class IdleSwitch(Shown):
     """1 leaf, 2 L2 switch, 3 spine."""
 
 
-class Idle(Shown):
+class IdleAnswer(Shown):
     """Links and switches that may be turned down; the links include those of idle switches."""
 
     fabric: str
@@ -541,7 +540,7 @@ class PlaneCost(Shown):
     cut_off: Annotated[bool, Field(description=CUT_OFF)]
 
 
-class SharedPlane(Shown):
+class SharedPlaneAnswer(Shown):
     """Links that no tenant gets, for storage, gateways, management and idle hosts."""
 
     fabric: str
@@ -586,6 +585,6 @@ class SharedPlane(Shown):
 
 
 class SwitchList(Schema):
-    switches: list[Switch]
+    switches: list[SwitchAnswer]
     next: str | None
     """The next page."""

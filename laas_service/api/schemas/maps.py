@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Schema
-from laas_service.api.schemas.fabrics import RiskFit
+from laas_service.api.schemas.fabrics import RiskFitAnswer
 from laas_service.app.lifecycle import State
 from laas_service.domain.allocation import Refusal
 
@@ -104,7 +104,7 @@ class MapCounts(Schema):
     spine_links: MapUsage
 
 
-class Waiting(Schema):
+class MapWaiting(Schema):
     id: str
     name: str
     requested: int
@@ -140,7 +140,7 @@ class MapQuestion(Schema):
     largest_fit: int
     cut_off: bool = False
     """The searches stopped at the budget of the request: more may fit."""
-    risks: list[RiskFit] = []
+    risks: list[RiskFitAnswer] = []
     """Of slots: further tenants that would fit, by risk."""
     shape: str | None = None
     reason: Refusal | None = None
@@ -198,6 +198,6 @@ class FabricMap(Schema):
     series: list[tuple[AwareDatetime, int]]
     """Moments, and the hosts that the shown allocations held from then on, as requested: the newest
     changes, and now."""
-    queue: list[Waiting]
+    queue: list[MapWaiting]
     faults: list[Fault]
     question: MapQuestion | None

@@ -41,7 +41,7 @@ class AbsentHost(Schema):
     since: AwareDatetime
 
 
-class Alarm(Shown):
+class AlarmAnswer(Shown):
     """Why nothing is recorded until it is acknowledged, or the fabric is as before."""
 
     since: AwareDatetime
@@ -57,7 +57,7 @@ class Acknowledged(Shown):
     text: str
 
 
-class PortErrors(Shown):
+class PortErrorsAnswer(Shown):
     """A port whose counters grew too much."""
 
     port: str
@@ -99,7 +99,7 @@ class Counters(Schema):
     """The last reading of the switch read least lately."""
     newest: AwareDatetime | None
     port_errors: int
-    errors: list[PortErrors]
+    errors: list[PortErrorsAnswer]
     foreign_data: int
     foreign: list[ForeignData]
 
@@ -109,7 +109,7 @@ class ObservedNews(Shown):
     text: str
 
 
-class Observation(Shown):
+class ObservationAnswer(Shown):
     fabric: str
     mode: Mode
     """`act` records and repairs, `observe` only tells, `frozen` also keeps all routes as they are.
@@ -123,7 +123,7 @@ class Observation(Shown):
     """The time of the last reading."""
     observer: str | None
     """The port that it was made through."""
-    alarm: Alarm | None
+    alarm: AlarmAnswer | None
     acknowledged: Acknowledged | None
     links: list[ObservedLink]
     """Suspected, failed and quarantined links."""
@@ -150,7 +150,7 @@ class Observation(Shown):
             configured=seen.mode is None,
             alarm=None
             if memory.alarm is None
-            else Alarm(since=_time(memory.alarm.at), text=memory.alarm.text),
+            else AlarmAnswer(since=_time(memory.alarm.at), text=memory.alarm.text),
             links=[
                 ObservedLink.showing(
                     entry, id=link_name(link), since=_time(entry.since), recorded=entry.marked
@@ -197,7 +197,7 @@ def _counters(observed: FabricObservation) -> Counters:
         newest=_time(max(times)) if times else None,
         port_errors=len(errors),
         errors=[
-            PortErrors.showing(
+            PortErrorsAnswer.showing(
                 error,
                 port=f"{names[error.end.guid].name} port {error.end.port}",
                 guid=error.end.guid,

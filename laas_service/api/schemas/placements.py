@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from laas_service.api.schemas.base import Schema, Shown, Triple
-from laas_service.api.schemas.fabrics import ContentionFreeNow, Shape, WorstLoad
+from laas_service.api.schemas.fabrics import ContentionFreeNow, ShapeAnswer, WorstLoad
 from laas_service.app.lifecycle import Change
 from laas_service.app.records import FabricRecord
 from laas_service.domain.allocation import Allocation as Placed
@@ -38,7 +38,7 @@ Bridge = Annotated[
 ]
 
 
-class Holding(Schema):
+class HoldingAnswer(Schema):
     """Hosts and links, by number and by name."""
 
     hosts: list[RankedHost]
@@ -48,7 +48,7 @@ class Holding(Schema):
     """[pod, l2, spine] each."""
     links: list[str]
     """The same links by the id they have in /links."""
-    shape: Shape | None
+    shape: ShapeAnswer | None
     contention_free: ContentionFreeNow
     worst_load: WorstLoad
 
@@ -78,7 +78,7 @@ class Holding(Schema):
             "leaf_links": [tuple(link) for link in leaf],
             "spine_links": [tuple(link) for link in spine],
             "links": [link_name(link) for link in links],
-            "shape": Shape.of(placed.shape) if placed.shape else None,
+            "shape": ShapeAnswer.of(placed.shape) if placed.shape else None,
             "contention_free": reached.free,
             "worst_load": reached.worst_load,
         }
@@ -188,6 +188,6 @@ def hosts_gained(fabric: FabricRecord, before: Placed | None, after: Placed | No
     if before is None or after is None:
         return []
     if before.kind.whole_hosts:
-        return Holding.names(fabric, after.beyond(before))
-    present = set(Holding.names(fabric, before))
-    return [name for name in Holding.names(fabric, after) if name not in present]
+        return HoldingAnswer.names(fabric, after.beyond(before))
+    present = set(HoldingAnswer.names(fabric, before))
+    return [name for name in HoldingAnswer.names(fabric, after) if name not in present]

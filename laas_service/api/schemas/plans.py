@@ -7,10 +7,10 @@ from typing import Annotated, Any, Self
 from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Schema, Shown
-from laas_service.api.schemas.fabrics import IdleSwitch, Shape
+from laas_service.api.schemas.fabrics import IdleSwitch, ShapeAnswer
 from laas_service.api.schemas.placements import (
     Bridge,
-    Holding,
+    HoldingAnswer,
 )
 from laas_service.app import moves as planning
 from laas_service.app import room_planner
@@ -88,7 +88,7 @@ class HeadRoom(Schema):
         }
 
 
-class PlannedMove(Schema):
+class PlannedMoveAnswer(Schema):
     """A move of one tenant."""
 
     allocation: str
@@ -121,19 +121,19 @@ class PlannedMove(Schema):
             links_changed=sum(1 for _ in claimed.links(fabric.topology)),
             servers=None if move.load is None else move.load.servers,
             disk_gb=None if move.load is None else move.load.disk_gb,
-            joining=Holding.names(fabric, claimed),
-            leaving=Holding.names(fabric, move.old.beyond(move.new)),
-            bridge=Holding.bridge_links(fabric, move.change),
+            joining=HoldingAnswer.names(fabric, claimed),
+            leaving=HoldingAnswer.names(fabric, move.old.beyond(move.new)),
+            bridge=HoldingAnswer.bridge_links(fabric, move.change),
         )
 
 
 InOrder = Annotated[
-    list[PlannedMove],
+    list[PlannedMoveAnswer],
     Field(description="Those that are not over, in order, one after the other."),
 ]
 
 
-class RoomPlan(Schema):
+class RoomPlanAnswer(Schema):
     """The cheapest moves found after which a size fits."""
 
     fabric: str
@@ -144,7 +144,7 @@ class RoomPlan(Schema):
     moves: InOrder
     moved_hosts: MovedHosts
     cost: CostOfAll
-    shape: Shape | None
+    shape: ShapeAnswer | None
     """Of the hosts that it would get."""
     cut_off: bool
     """The search stopped at its budget: a cheaper plan may exist."""
@@ -156,13 +156,13 @@ class RoomPlan(Schema):
             **in_all(plan),
             hosts=hosts,
             fits=not plan.moves,
-            moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
+            moves=[PlannedMoveAnswer.of(plan.fabric, move) for move in plan.moves],
             moved_hosts=plan.new_hosts,
-            shape=Shape.of(shape) if shape else None,
+            shape=ShapeAnswer.of(shape) if shape else None,
         )
 
 
-class SleepPlan(Shown):
+class SleepPlanAnswer(Shown):
     """Moves after which more switches can sleep."""
 
     fabric: str
@@ -183,7 +183,7 @@ class SleepPlan(Shown):
             **in_all(plan),
             idle_now=plan.now,
             idle_after=plan.after,
-            moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
+            moves=[PlannedMoveAnswer.of(plan.fabric, move) for move in plan.moves],
             moved_hosts=plan.new_hosts,
         )
 
@@ -215,7 +215,9 @@ class QueuePlan(HeadRoom):
     @classmethod
     def shown(cls, fabric: FabricRecord, room: QueueRoom) -> Self:
         steps = [
-            QueueMove.showing(move, joining=Holding.names(fabric, move.to), made=number < room.made)
+            QueueMove.showing(
+                move, joining=HoldingAnswer.names(fabric, move.to), made=number < room.made
+            )
             for number, move in enumerate(room.moves)
         ]
         return cls(
@@ -239,7 +241,7 @@ class QueueRoomShown(Schema):
         return cls(fabric=fabric.id, plan=QueuePlan.shown(fabric, room) if room else None)
 
 
-class Staying(Schema):
+class StayingAnswer(Schema):
     """An allocation that keeps hosts that are to be evacuated."""
 
     allocation: str
@@ -255,15 +257,15 @@ class Staying(Schema):
         return cls(**_tenant(one.record), hosts=names, why=one.why)
 
 
-class Evacuation(Schema):
+class EvacuationAnswer(Schema):
     """Who moves off drained hosts, and who stays."""
 
     fabric: str
     id: PlanId
     hosts: list[str]
     """The hosts, by name."""
-    moves: list[PlannedMove]
-    staying: list[Staying]
+    moves: list[PlannedMoveAnswer]
+    staying: list[StayingAnswer]
     empty: bool
     """No allocation has one of the hosts."""
 
@@ -273,7 +275,7 @@ class Evacuation(Schema):
             fabric=plan.fabric.id,
             id=plan.id,
             hosts=[plan.fabric.inventory.host_names[host] for host in plan.hosts],
-            moves=[PlannedMove.of(plan.fabric, move) for move in plan.moves],
-            staying=[Staying.of(plan.fabric, one) for one in plan.staying],
+            moves=[PlannedMoveAnswer.of(plan.fabric, move) for move in plan.moves],
+            staying=[StayingAnswer.of(plan.fabric, one) for one in plan.staying],
             empty=not (plan.moves or plan.staying),
         )

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, RootModel
 
 from laas_service.api.schemas.agents import Octets
-from laas_service.api.schemas.allocations import Degraded
+from laas_service.api.schemas.allocations import DegradedAnswer
 from laas_service.api.schemas.base import Schema
-from laas_service.api.schemas.fabrics import CUT_OFF, ByMoving, FitsWhenEmpty, MakesRoom
+from laas_service.api.schemas.fabrics import CUT_OFF, ByMovingAnswer, FitsWhenEmpty, MakesRoom
 from laas_service.app.records import ProjectUsage
 from laas_service.domain.allocation import Refusal
 
@@ -38,9 +38,9 @@ class Problem(Schema):
     fits_when_empty: FitsWhenEmpty = None
     cut_off: Annotated[bool | None, Field(description=CUT_OFF)] = None
     room: MakesRoom = None
-    by_moving: ByMoving | None = None
+    by_moving: ByMovingAnswer | None = None
     """How the new size of an allocation would fit; null: no way was found."""
-    degraded: Degraded | None = None
+    degraded: DegradedAnswer | None = None
     """What a repair cannot replace."""
     min_version: str | None = None
     """The oldest microversion known."""
@@ -79,7 +79,7 @@ class Share(Schema):
     """How many there are; queued requests count."""
 
 
-class Quota(Schema):
+class QuotaAnswer(Schema):
     """Of one project. What is inside a container counts as an allocation, its hosts there."""
 
     project_id: str

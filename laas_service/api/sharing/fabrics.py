@@ -23,7 +23,7 @@ def consolidate(
             call.caller, fabric_id, wanted, headers.idempotency_key
         )
     begun = any(move.announced for move in plan.moves)
-    return Answer(202 if begun else 200, schemas.ConsolidationPlan.of(plan))
+    return Answer(202 if begun else 200, schemas.ConsolidationPlanAnswer.of(plan))
 
 
 def promises(call: Call, fabric_id: str, query: schemas.PromiseQuery) -> Answer:
@@ -46,7 +46,7 @@ def promises(call: Call, fabric_id: str, query: schemas.PromiseQuery) -> Answer:
     )
     return Answer(
         200,
-        schemas.PromiseList(promises=[schemas.Promise.of(e) for e in shown], next=following),
+        schemas.PromiseList(promises=[schemas.PromiseAnswer.of(e) for e in shown], next=following),
     )
 
 

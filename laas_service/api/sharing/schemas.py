@@ -46,7 +46,7 @@ class MeasuredLoad(Schema):
         return cls(bandwidth=round(bandwidth, 6), seconds=round(seconds, 3), at=at)
 
 
-class Promise(Shown):
+class PromiseAnswer(Shown):
     """What a link promises in one direction to all who share hosts."""
 
     link: Annotated[str, Field(examples=["leaf-0-3-5"])]
@@ -86,7 +86,7 @@ class Promise(Shown):
 
 
 class PromiseList(Schema):
-    promises: list[Promise]
+    promises: list[PromiseAnswer]
     next: str | None
     """The next page."""
 
@@ -127,7 +127,7 @@ class EmptiedHost(Schema):
     """Virtual machines that move for it, beside those before it."""
 
 
-class ConsolidationPlan(Schema):
+class ConsolidationPlanAnswer(Schema):
     """Moves of virtual machines after which shared hosts are empty."""
 
     fabric: str

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from laas_service.app.kinds import RequestsOfKind, Target, WholeHosts
+from laas_service.app.kinds import Destination, RequestsOfKind, WholeHosts
 from laas_service.app.lookup import Lookup, check_enterable, choose
 from laas_service.app.ports.snapshots import Snapshot
 from laas_service.app.ports.store import Store
@@ -53,7 +53,7 @@ class HostsToShare(WholeHosts):
         _check_offered(self._unshared)
         super().check(asked)
 
-    def target(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Target:
+    def target(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Destination:
         found = super().target(caller, snapshot, asked)
         if snapshot.possible[found.fabric].fabric.topology.rails > 1:
             fix = f"hosts of {found.fabric} have more than one rail"
@@ -78,9 +78,9 @@ class SlotRequests:
         _check_offered(self._unshared)
         check_demand(_demand(asked))
 
-    def target(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Target:
+    def target(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Destination:
         parent = self.shared_hosts(caller, snapshot, asked)
-        return Target(parent.fabric, parent.id, self._slots.name)
+        return Destination(parent.fabric, parent.id, self._slots.name)
 
     def admitted(self, record: AllocationRecord) -> None:
         pass

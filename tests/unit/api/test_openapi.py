@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
@@ -177,3 +179,11 @@ def test_every_input_has_a_least_and_a_greatest_value(spec):
                 [content] = operation["requestBody"]["content"].values()
                 found += unbounded(spec, content["schema"], place)
     assert found == []
+
+
+def test_schemas_are_published_under_the_names_of_what_they_show(spec):
+    schemas = spec["components"]["schemas"]
+    assert {"Allocation", "Fabric", "RoomPlan", "Promise", "Waiting", "MapWaiting"} <= set(schemas)
+    assert not [name for name in schemas if name.endswith("Answer") or "__" in name]
+    assert all(schema.get("title", name) == name for name, schema in schemas.items())
+    assert 'Answer"' not in json.dumps(spec)
