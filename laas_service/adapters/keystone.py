@@ -9,6 +9,7 @@ from urllib.parse import quote
 from keystoneauth1 import exceptions as keystone_errors
 from keystoneauth1.adapter import Adapter
 
+from laas_service.app.ports.projects import Projects
 from laas_service.domain.errors import InvalidInput, Unavailable
 
 LOG = logging.getLogger(__name__)
@@ -16,8 +17,8 @@ LOG = logging.getLogger(__name__)
 FIX = "name an enabled project in an enabled domain"
 
 
-class KeystoneProjects:
-    """The ``Projects`` port on Keystone.
+class KeystoneProjects(Projects):
+    """Projects of Keystone.
 
     Without the rights ``identity:get_project`` and ``identity:get_domain`` nobody can tell.
     """

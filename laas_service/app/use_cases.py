@@ -18,7 +18,7 @@ from laas_service.app.kinds import Kinds, WholeHosts
 from laas_service.app.lookup import Lookup
 from laas_service.app.moves import Moves
 from laas_service.app.ports.compute import Compute
-from laas_service.app.ports.projects import NoProjects, Projects
+from laas_service.app.ports.projects import Projects
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import ReadBack
 from laas_service.app.quotas import ProjectLimits
@@ -34,7 +34,7 @@ from laas_service.domain.policies.base import BudgetedPolicy, Policy
 from laas_service.domain.sharing.policy import Ahead, SharedSlots
 from laas_service.domain.tenancy import Container, Owned, Slots
 
-NO_PROJECTS = NoProjects()
+NOBODY_TELLS = Projects()
 
 PAUSE = 0.01
 """Seconds after each step in the background, for requests."""
@@ -79,7 +79,7 @@ class UseCases:
         runtime: Runtime,
         *,
         registry: AgentRegistry | None = None,
-        projects: Projects = NO_PROJECTS,
+        projects: Projects = NOBODY_TELLS,
         ahead: Ahead = lambda steps: None,
     ) -> None:
         self._policies = {name: BudgetedPolicy(p) for name, p in offer.policies.items()}

@@ -28,7 +28,7 @@ from laas_service.adapters.log_context import acting_for
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.ports.compute import Compute
 from laas_service.app.ports.limits import SendingLimits
-from laas_service.app.ports.projects import NoProjects, Projects
+from laas_service.app.ports.projects import Projects
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import ReadBack, RecordedSwitches
 from laas_service.app.queue_moves import QueueMoves
@@ -169,10 +169,10 @@ class Parts:
         """Keystone, where the login of [nova] or [ironic] comes from a Keystone with a catalog."""
         group = ComputeOptions.of(self._conf).kind
         if group not in ("nova", "ironic"):
-            return NoProjects()
+            return Projects()
         auth = loading.load_auth_from_conf_options(self._conf, group)
         if not isinstance(auth, BaseIdentityPlugin):
-            return NoProjects()
+            return Projects()
         options = self._conf[group]
         return KeystoneProjects(
             Adapter(

@@ -29,7 +29,7 @@ from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import Change, Phase, State
 from laas_service.app.moves import EvacuationRequest, RoomRequest
 from laas_service.app.ports.compute import MoveProgress, ServerMoves
-from laas_service.app.ports.projects import NoProjects
+from laas_service.app.ports.projects import Projects
 from laas_service.app.queue_moves import QueueMoves, RoomMode, RoomRules
 from laas_service.app.records import AllocationRecord, Caller, HostState, LinkState
 from laas_service.app.requests import (
@@ -127,7 +127,7 @@ class Site:
                 new_id=lambda: f"t{next(self.numbers)}",
             ),
             registry=None,
-            projects=NoProjects(),
+            projects=Projects(),
         )
         self.allocations, self.moves = use_cases.allocations, use_cases.moves
         self.changes = use_cases.changes

@@ -27,7 +27,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.allocations import every_allocation
-from laas_service.app.ports.projects import NoProjects
+from laas_service.app.ports.projects import Projects
 from laas_service.app.records import AllocationRecord, Caller, HostState
 from laas_service.app.requests import AllocationRequest, Runtime, ServicePolicy, SlotsRequest
 from laas_service.app.room_planner import Permission
@@ -109,7 +109,7 @@ class Site:
                 new_id=lambda: f"t{next(self.numbers)}",
             ),
             registry=None,
-            projects=NoProjects(),
+            projects=Projects(),
         )
         self.allocations, self.moves = use_cases.allocations, use_cases.moves
         self.changes, self.sharing = use_cases.changes, use_cases.sharing

@@ -14,7 +14,7 @@ import pytest
 from laas_service.adapters.db.engine import connect
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
-from laas_service.app.ports.projects import NoProjects
+from laas_service.app.ports.projects import Projects
 from laas_service.cmd import status
 from laas_service.wiring.parts import Parts
 from opensm_writer import fileset
@@ -301,7 +301,7 @@ def test_allocations_of_a_project_that_keystone_does_not_have(ready, monkeypatch
     conf = options_from(ready._config)
     tenants(Parts(conf).store, "main", 2)
     assert ready.findings()["Projects"] == (0, None)
-    monkeypatch.setattr(NoProjects, "is_gone", lambda self, project: project == "p")
+    monkeypatch.setattr(Projects, "is_gone", lambda self, project: project == "p")
     code, said = ready.findings(rc=1)["Projects"]
     assert code == 1
     assert "allocation t0 belongs to project p, which Keystone does not have" in said

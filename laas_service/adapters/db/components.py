@@ -166,8 +166,7 @@ class StoredComponents(VirtualPorts):
 
         Every transaction locks it first, so that there are no deadlocks.
         """
-        locked_generation(session, fabric_id)
-        return self.ledgers.record(session, fabric_id)
+        return self.ledgers.locked(session, fabric_id)
 
     def record_changes(
         self,

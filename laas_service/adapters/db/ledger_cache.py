@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Row, bindparam, select
+from sqlalchemy import Row, Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
@@ -41,6 +41,10 @@ _COLUMNS = (
     models.FabricRow.layout,
 )
 _NUMBERS = select(*_COLUMNS).where(models.FabricRow.id == bindparam("id"))
+_PRESENT = select(models.FabricRow.generation, models.FabricRow.stamp).where(
+    models.FabricRow.id == bindparam("id")
+)
+_LOCKED = _PRESENT.with_for_update()
 _ALL = (
     select(*_COLUMNS, models.FabricRow.id, models.LeaseRow)
     .outerjoin(models.LeaseRow, models.LeaseRow.fabric == models.FabricRow.id)
@@ -67,15 +71,35 @@ class LedgerCache:
         self.doubtful: dict[str, tuple[int, str]] = {}
         self._newest: dict[str, tuple[int, str]] = {}
         self._fabrics: dict[str, tuple[int, FabricRecord]] = {}
+        self._read: dict[str, FabricRecord] = {}  # as committed
         self._ledgers: dict[str, CachedLedger] = {}
         self._lock = threading.Lock()
 
     def record(self, session: Session, id: str) -> FabricRecord:
-        """The fabric; cables and names are read only if its layout changed. ``NotFound``."""
+        """The fabric; cables and names are read only if its layout changed. ``NotFound``.
+
+        A transaction that writes compares the generation with the one that was read last.
+        """
+        if id in self._read and not session.info.get(COMMITTED):
+            return self._compared(session, id, _PRESENT)
         row = session.execute(_NUMBERS, {"id": id}).one_or_none()
         if row is None:
             raise NotFound("fabric", id)
         return self._record(session, id, row)
+
+    def locked(self, session: Session, id: str) -> FabricRecord:
+        """The fabric, which does not change before this transaction ends. ``NotFound``."""
+        return self._compared(session, id, _LOCKED)
+
+    def _compared(self, session: Session, id: str, present: Select[Any]) -> FabricRecord:
+        """The fabric as read last, if it is at that generation still, else as it is now."""
+        now = session.execute(present, {"id": id}).one_or_none()
+        if now is None:
+            raise NotFound("fabric", id)
+        known, stamp = self._read.get(id), stamp_of(now.generation, now.stamp)
+        if known and stamp and (known.generation, known.stamp) == (now.generation, stamp):
+            return known
+        return self._record(session, id, session.execute(_NUMBERS, {"id": id}).one())
 
     def records(self, session: Session) -> dict[str, tuple[FabricRecord, models.LeaseRow | None]]:
         """All fabrics by id, ascending, with the lease of each."""
@@ -94,10 +118,7 @@ class LedgerCache:
                 id, topology_from(row.topology), inventory_from(row.inventory), 0, row.created_at
             )
             self._fabrics[id] = row.layout, cached
-        stamp = stamp_of(row.generation, row.stamp)
-        if session.info.get(COMMITTED):
-            self.note(id, row.generation, stamp)
-        return FabricRecord(
+        record = FabricRecord(
             id,
             cached.topology,
             cached.inventory,
@@ -105,9 +126,13 @@ class LedgerCache:
             row.created_at,
             row.routes_generation,
             plane_from(row.shared_plane),
-            stamp,
+            stamp_of(row.generation, row.stamp),
             stamp_of(row.routes_generation, row.routes_stamp),
         )
+        if session.info.get(COMMITTED):
+            self.note(id, record.generation, record.stamp)
+            self._read[id] = record
+        return record
 
     def record_of(self, session: Session, id: str, topology: Topology) -> FabricRecord:
         """The fabric with a ledger's topology; its generation may be an earlier one."""
@@ -210,7 +235,7 @@ class LedgerCache:
     def forget(self, fabric_id: str) -> None:
         """Drop the fabric from the cache, so that the next reader reads it from the database."""
         with self._lock:
-            for cache in (self._ledgers, self._fabrics, self._newest, self.doubtful):
+            for cache in (self._ledgers, self._fabrics, self._read, self._newest, self.doubtful):
                 cache.pop(fabric_id, None)
 
 

@@ -30,7 +30,7 @@ from laas_service.api.openapi import document
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.lifecycle import State
-from laas_service.app.ports.projects import NoProjects
+from laas_service.app.ports.projects import Projects
 from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.app.use_cases import UseCases, every_policy
 from laas_service.conf import register_opts
@@ -64,7 +64,7 @@ class Deployment:
         )
         self.compute = FakeCompute()
         self.subnet_manager = FakeSubnetManager()
-        self.projects = NoProjects()
+        self.projects = Projects()
         self.numbers = itertools.count(1)
         self.woken = 0
         self.slept = 0.0

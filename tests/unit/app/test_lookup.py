@@ -6,7 +6,7 @@ import pytest
 
 from laas_service.app.lifecycle import State
 from laas_service.app.lookup import Lookup
-from laas_service.app.ports.projects import NoProjects
+from laas_service.app.ports.projects import Projects
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.constraints import Constraints
@@ -22,7 +22,7 @@ POLICIES: dict[str, Policy] = {"jigsaw": Jigsaw(), "baseline": Baseline()}
 
 
 def lookup(memory, **options):
-    return Lookup(memory, POLICIES, NoProjects(), **{"default_policy": "jigsaw", **options})
+    return Lookup(memory, POLICIES, Projects(), **{"default_policy": "jigsaw", **options})
 
 
 def test_the_default_policy_must_be_offered():

@@ -444,11 +444,12 @@ def test_pauses_double_up_to_the_last(world):
     while len(pauses) < 9:
         if world.converger.run_once():
             pauses.append(0.0)
-        world.later(0.25)
-        pauses[-1] += 0.25
+        look = 2.0 ** len(pauses) / 16  # before a pause has doubled, it has 8 looks or more
+        world.later(look)
+        pauses[-1] += look
     for failures, pause in enumerate(pauses[:-1]):
         full = min(60.0, 2.0**failures)
-        assert full / 2 <= pause <= full + 0.25
+        assert full / 2 <= pause <= full + 2.0**failures / 8
     assert world.store.allocations.get("a").failures == 9
 
 
