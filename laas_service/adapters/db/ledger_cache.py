@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Row, Select, bindparam, select
+from sqlalchemy import Executable, Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
@@ -91,7 +91,7 @@ class LedgerCache:
         """The fabric, which does not change before this transaction ends. ``NotFound``."""
         return self._compared(session, id, _LOCKED)
 
-    def _compared(self, session: Session, id: str, present: Select[Any]) -> FabricRecord:
+    def _compared(self, session: Session, id: str, present: Executable) -> FabricRecord:
         """The fabric as read last, if it is at that generation still, else as it is now."""
         now = session.execute(present, {"id": id}).one_or_none()
         if now is None:
