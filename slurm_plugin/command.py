@@ -31,6 +31,7 @@ from slurm_plugin.decide import (
     Instruction,
     Offer,
     Open,
+    Rank,
     Release,
     Stop,
     Tell,
@@ -129,6 +130,8 @@ def perform(instruction: Instruction, service: Service, now: int) -> None:
                 if refusal.status is not None and refusal.status < 500:
                     slurm.commented(job.address, Mark("refused", at=now, words=str(refusal)))
                 raise
+        case Rank(allocation, priority):
+            service.prioritize(allocation.id, priority)
         case Release(allocation, why):
             LOG.info("allocation %s of job %d: %s", allocation.id, allocation.job, why)
             service.release(allocation.id)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from slurm_plugin.world import PASSING, Allocation, Job, Mark, Settings, World
 
@@ -39,10 +40,18 @@ that was killed may launch a job twice."""
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Ask the service for hosts and links of a job, behind all that wait there."""
+    """Ask the service for hosts and links of a job, in a queue by priority."""
 
     job: Job
     avoid: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Give a queued allocation the priority that its job has now."""
+
+    allocation: Allocation
+    priority: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,7 @@ class Stop:
     mark: Mark
 
 
-Instruction = Offer | Release | Open | Gate | Unhold | Free | Tell | Stop
+Instruction = Offer | Rank | Release | Open | Gate | Unhold | Free | Tell | Stop
 
 
 def decide(world: World, settings: Settings) -> list[Instruction]:
@@ -248,13 +257,12 @@ def _eligible(job: Job) -> bool:
 def _queue(
     waiting: list[tuple[Job, Allocation | None]], world: World, settings: Settings
 ) -> Iterator[Instruction]:
-    """Make the service's queue the first jobs in Slurm's order.
+    """Make the service's queue the first jobs in Slurm's order, by their priorities there.
 
-    The service serves in the order in which it was asked. What waits there ahead of a job with
-    a higher priority is therefore given back, and offered again in the next round.
+    All waiting jobs age alike, so the priorities are told again only if the order would be wrong.
     """
-    order = {id(each): place for place, each in enumerate(world.allocations)}
-    last, room, late = -1, settings.window, False
+    room = settings.window
+    queue: list[tuple[Job, Allocation | None]] = []
     for job, own in sorted(waiting, key=lambda each: (-each[0].priority, each[0].id)):
         if room <= 0 or not _eligible(job) or _resting(job, world, settings):
             if own is not None:
@@ -266,17 +274,24 @@ def _queue(
             room -= len(job.tasks[:room])
             continue
         room -= 1
-        avoid = avoided(job, world)
-        if own is None:
-            late = True
-            yield Offer(job, avoid)
-        elif late or order[id(own)] < last or not _same(job, own, avoid):
-            late = True
-            yield Release(own, f"job {job.id} is offered again in Slurm's order")
+        if own is not None and not _same(job, own, avoided(job, world)):
+            yield Release(own, f"job {job.id} is offered again, as it asks for something else")
         else:
-            last = order[id(own)]
-            if job.mark is None or (job.mark.verb, job.mark.words) != ("waits", own.words):
-                yield Tell(job, Mark("waits", own.id, world.now, own.words))
+            queue.append((job, own))
+    made = {id(each): place for place, each in enumerate(world.allocations)}
+    turns = [
+        (-job.priority, len(made)) if own is None else (-own.priority, made[id(own)])
+        for job, own in queue
+    ]
+    if any(later < earlier for earlier, later in pairwise(turns)):
+        for job, own in queue:
+            if own is not None and own.priority != job.priority:
+                yield Rank(own, job.priority)
+    for job, own in queue:
+        if own is None:
+            yield Offer(job, avoided(job, world))
+        elif job.mark is None or (job.mark.verb, job.mark.words) != ("waits", own.words):
+            yield Tell(job, Mark("waits", own.id, world.now, own.words))
 
 
 def _resting(job: Job, world: World, settings: Settings) -> bool:

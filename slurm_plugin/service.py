@@ -30,7 +30,7 @@ class Service:
         self._fabric = fabric
 
     def allocations(self) -> list[Allocation]:
-        """Those of jobs that are alive, in the order of the queue."""
+        """Those of jobs that are alive, in order of creation."""
         listed = self._rest.listed("/v1/allocations", "allocations", fabric=self._fabric)
         return [own for shown in listed if (own := Allocation.of(shown)) is not None]
 
@@ -46,6 +46,7 @@ class Service:
         that is repeated after a crash finds the allocation of the first.
         """
         body: dict[str, Any] = {"name": f"job-{job.id}", "hosts": job.nodes, "wait": True}
+        body["priority"] = job.priority
         if job.seconds is not None:
             body["duration"] = job.seconds
         if avoid:
@@ -59,6 +60,15 @@ class Service:
             if made["state"] not in ("releasing", "released"):
                 return str(made["id"])
         raise Refused(f"job {job.id} was given back {ATTEMPTS} times")
+
+    def prioritize(self, id: str, priority: int) -> None:
+        """Move a request in the queue; one that does not wait any more is no error."""
+        try:
+            path = f"/v1/allocations/{quote(id, safe='')}"
+            self._rest.call("PATCH", path, body={"priority": priority})
+        except Refused as refusal:
+            if refusal.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                raise
 
     def release(self, id: str) -> None:
         """Give an allocation back; one that is gone already is no error."""

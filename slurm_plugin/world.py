@@ -137,6 +137,8 @@ class Allocation:
     changing: bool = False
     words: str = ""
     """What it waits for, what has failed, or its shape."""
+    priority: int = 0
+    """In the service's queue."""
     created: float = 0.0
     """Seconds since the epoch."""
 
@@ -161,6 +163,7 @@ class Allocation:
             confirmed_by=shown.get("confirmed_by"),
             changing=shown.get("changing") is not None,
             words=words,
+            priority=shown.get("priority") or 0,
             created=datetime.fromisoformat(shown["created_at"]).timestamp(),
         )
 
@@ -196,7 +199,7 @@ class World:
     hosts: frozenset[str]
     """All hosts of the fabric, by name."""
     allocations: Sequence[Allocation]
-    """In the order of the service's queue."""
+    """In order of creation."""
     foreign: frozenset[str] = frozenset()
     """Nodes on which jobs of other partitions run."""
     now: int = 0

@@ -91,7 +91,10 @@ def create(
         slots=slot_demand(body.slots, body.bandwidth, body.deviation),
         risk=body.risk,
         consent=_consent(body)(NO_CONSENT),
+        priority=body.priority,
     )
+    if body.priority is not None:
+        call.require(policies.PRIORITY)
     if asked.consent != NO_CONSENT:
         call.require(policies.CONSENT)
     if asked.kind.encloses:
@@ -161,6 +164,8 @@ def change(
 ) -> Answer:
     """Rename an allocation, or change its size where it is."""
     versions = _versions(headers)
+    if body.priority is not None:
+        return _prioritize(call, allocation_id, versions, body)
     if any(getattr(body, field) is not None for field in SLOT_FIELDS[:3]):
         return _change_slots(call, allocation_id, versions, query, body)
     consents = any(value is not None for value in (body.movable, body.notice, body.move_cost))
@@ -181,6 +186,17 @@ def change(
     if body.name is None:
         raise InvalidInput("name", None, "say what to change")
     call.allocations.rename(call.caller, allocation_id, body.name, versions)
+    return show(call, allocation_id)
+
+
+def _prioritize(
+    call: Call, allocation_id: str, versions: Collection[int] | None, body: schemas.AllocationChange
+) -> Answer:
+    """Give a queued request another priority."""
+    call.require(policies.PRIORITY)
+    if others := body.model_fields_set - {"priority"}:
+        raise InvalidInput(min(others), "given", "change it in a request without priority")
+    call.allocations.prioritize(call.caller, allocation_id, body.priority or 0, versions)
     return show(call, allocation_id)
 
 

@@ -26,6 +26,7 @@ AVOID = "laas:allocation:avoid"
 INVENTORY = "laas:fabric:inventory"
 RESIZE = "laas:allocation:resize"
 CONSENT = "laas:allocation:consent"
+PRIORITY = "laas:allocation:prioritize"
 SHARE = "laas:allocation:share_openly"
 SHOW = "laas:allocation:get"
 
@@ -191,6 +192,14 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             CONSENT,
             MEMBER,
             "Say whether the own project's allocations may move to make room for others.",
+            "POST /v1/allocations",
+            f"PATCH {allocation}",
+        ),
+        _rule(
+            PRIORITY,
+            SERVICE,
+            "Give queued requests of the own project a priority: those with a higher one go first, "
+            "also before requests of other projects.",
             "POST /v1/allocations",
             f"PATCH {allocation}",
         ),

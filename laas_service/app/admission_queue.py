@@ -2,8 +2,8 @@
 
 """The admission queue of every fabric: order, what each request waits for, admission.
 
-The recorded requests are the queue, in the order in which they were recorded; a process keeps
-nothing that a crash could lose. Every decision follows the discipline of
+The recorded requests are the queue, by priority and then in the order in which they were
+recorded; a process keeps nothing that a crash could lose. Every decision follows the discipline of
 ``domain.admission.queue``, on the present ledger and records, and is committed only if
 neither has changed meanwhile.
 """
@@ -176,8 +176,9 @@ class AdmissionQueue:
     ) -> Allocation | NoFit:
         """A placement for a newcomer, unless it would overtake against the discipline.
 
-        The newcomer stands behind all queued requests of its fabric or container. Those that
-        may start now are placed before it, on a copy of the ledger; the worker admits them.
+        The newcomer stands behind all queued requests of its fabric or container that have its
+        priority or a higher one. Those that may start now are placed before it, on a copy of the
+        ledger; the worker admits them.
         """
         request = _request(newcomer)
         waiting = present.of(newcomer.parent)
@@ -369,9 +370,10 @@ class AdmissionQueue:
         return self._clock().timestamp()
 
     def _queued(self, fabric_id: str) -> list[AllocationRecord]:
-        return list(
-            every_allocation(self._store.allocations, fabric=fabric_id, states={State.QUEUED})
+        recorded = every_allocation(
+            self._store.allocations, fabric=fabric_id, states={State.QUEUED}
         )
+        return sorted(recorded, key=_turn)
 
     def _scopes(self, fabric_id: str) -> list[str | None]:
         """The containers with a queue, and None for the fabric's own."""
@@ -407,7 +409,9 @@ class AdmissionQueue:
         Nobody gets ``room``. The head's reservation counts it as free at once, as it is what the
         head has without the plan.
         """
-        requests: list[AllocationRecord | AllocationRequest] = [*waiting, *newcomers]
+        requests: list[AllocationRecord | AllocationRequest] = sorted(
+            [*waiting, *newcomers], key=_turn
+        )
         policies = {request.id: self._policies[request.policy] for request in requests}
         same = len({request.policy for request in requests}) == 1
         policy: Policy = self._policies[requests[0].policy] if same else _Each(policies)
@@ -419,6 +423,11 @@ class AdmissionQueue:
             duration = math.inf if request.duration is None else request.duration
             queue.submit(_request(request), duration)
         return queue
+
+
+def _turn(request: AllocationRecord | AllocationRequest) -> int:
+    """Sorts a queue: the highest priority first, equal ones as they are."""
+    return -(request.priority or 0)
 
 
 def _request(asked: AllocationRecord | AllocationRequest) -> Request:

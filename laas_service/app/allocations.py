@@ -215,6 +215,22 @@ class AllocationUseCases:
         record = self._lookup.expected(caller, id, versions)
         return self._store.allocations.rename(record, name, by=caller.initiator)
 
+    @REPEATED.wraps
+    def prioritize(
+        self, caller: Caller, id: str, priority: int, versions: Collection[int] | None = None
+    ) -> AllocationRecord:
+        """Give a queued request another priority; the queue is served in the new order.
+
+        Raises:
+            NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
+            Conflict: it is not queued.
+        """
+        record = self._lookup.expected(caller, id, versions)
+        if record.priority != priority:
+            record = self._store.allocations.prioritize(record, priority, by=caller.initiator)
+            self._runtime.wake()
+        return record
+
     def release(
         self,
         caller: Caller,

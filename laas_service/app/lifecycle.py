@@ -701,10 +701,10 @@ def check_successor(allocation: Situation, to: State) -> None:
         raise _conflict(allocation, f"it cannot become {to.value}")
 
 
-def check_queued(allocation: Situation) -> None:
+def check_queued(allocation: Situation, only: str = "can be cancelled") -> None:
     """Raises: Conflict, if it is not queued."""
     if allocation.state is not State.QUEUED:
-        raise _conflict(allocation, "only a queued request can be cancelled")
+        raise _conflict(allocation, f"only a queued request {only}")
 
 
 def check_releasing(allocation: Situation) -> None:

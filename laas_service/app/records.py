@@ -534,6 +534,8 @@ class AllocationRecord(Situation):
     """What limits what its servers of class ``shared`` send; None: nothing does."""
     pkeys: tuple[int, ...] = ()
     consent: Consent = NO_CONSENT
+    priority: int | None = None
+    """As in ``requests.AllocationRequest``."""
 
     @property
     def named(self) -> str:

@@ -118,6 +118,8 @@ class AllocationRequest:
     risk: float | None = None
     """The highest probability that is accepted of demands that exceed a link."""
     consent: Consent = NO_CONSENT
+    priority: int | None = None
+    """In the queue a higher one goes first; None counts as 0. Equal ones: by creation."""
 
     id: str = ""
     by: Initiator | None = None

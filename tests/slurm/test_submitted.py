@@ -71,6 +71,33 @@ def test_shapes_of_jobs(cluster):
     assert all(int(node[4:]) > 15 for node in ran[jobs[3]])
 
 
+def test_the_queue_is_in_slurms_order_with_its_time_limits(cluster):
+    """A priority and a time limit that change while the jobs wait are those of the queue."""
+    first = cluster.submit("-N32", seconds=600)
+    cluster.wait_for_start(first)
+    jobs = [cluster.submit("-N32", seconds=0) for _ in range(3)]
+
+    def queue():
+        waiting = [own for own in cluster.allocations() if own["state"] == "queued"]
+        return [
+            (own["name"], own["duration"])
+            for own in sorted(waiting, key=lambda own: own.get("position", 0))
+        ]
+
+    names = [f"job-{job}" for job in jobs]
+    eventually(lambda: [name for name, _ in queue()] == names, cluster.told)
+    cluster.run("scontrol", "update", f"JobId={jobs[2]}", "Priority=100000")
+    cluster.run("scontrol", "update", f"JobId={jobs[1]}", "TimeLimit=7")
+    wanted = [(f"job-{jobs[2]}", 600), (f"job-{jobs[0]}", 600), (f"job-{jobs[1]}", 420)]
+    eventually(lambda: queue() == wanted, cluster.told)
+    cluster.run("scancel", str(first))
+    cluster.wait(jobs)
+    cluster.wait_until_free()
+    assert not cluster.violations(jobs)
+    starts = [s["job"] for s in cluster.witnessed() if s["moment"] == "start" and s["job"] in jobs]
+    assert starts == [jobs[2], jobs[0], jobs[1]]
+
+
 def test_users_cannot_lift_the_gate(cluster):
     cluster.run("scontrol", "update", "PartitionName=links", "State=DOWN")
     job = int(

@@ -231,6 +231,7 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
             "constraints": new.constraints and constraints_document(new.constraints),
             "consent": consent_document(new.consent),
             "duration": new.duration,
+            "priority": new.priority,
             "parent": new.parent,
             "kind": allocation_rows.KINDS[type(new.kind)],
             "sharing": new.sharing and sharing_document(new.sharing),
@@ -461,6 +462,8 @@ def _request_document(new: AllocationRequest) -> dict[str, Any]:
         document["constraints"] = constraints_document(new.constraints)
     if new.duration is not None:
         document["duration"] = new.duration
+    if new.priority is not None:
+        document["priority"] = new.priority
     if new.consent != NO_CONSENT:
         document["consent"] = consent_document(new.consent)
     if new.wait:

@@ -108,6 +108,7 @@ def _record(row: Mapping[str, Any], history: tuple[Event, ...]) -> AllocationRec
         moves_at=row["moves_at"],
         move_forced=bool(row["move_forced"]),
         duration=row["duration"],
+        priority=row["priority"],
         ends_at=row["ends_at"],
         parent=row["parent"],
         container=row["kind"] == CONTAINER,

@@ -232,6 +232,17 @@ class StoredAllocations(Retention):
         with self.transactions.writing("rename") as session:
             return self.transactions.update(session, record, record.state, reason, by, name=name)
 
+    def prioritize(
+        self, record: AllocationRecord, priority: int, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        lifecycle.check_queued(record, "has a priority")
+        reason = reasons.prioritized_reason(priority)
+        with self.transactions.writing("prioritize") as session:
+            self.transactions.advance(session, record.fabric, {})
+            return self.transactions.update(
+                session, record, record.state, reason, by, priority=priority
+            )
+
     def cancel(
         self, record: AllocationRecord, reason: str, *, by: Initiator | None = None
     ) -> AllocationRecord:

@@ -250,15 +250,16 @@ class SlotsPart(Part):
 class TermsPart(Part):
     """The terms of a request beyond its number of hosts.
 
-    ``consent`` is NULL unless its owner consents to moves.
+    ``consent`` is NULL unless its owner consents to moves, ``priority`` unless it has one.
     """
 
     __tablename__ = "allocation_terms"
-    needed = frozenset({"constraints", "duration", "consent"})
+    needed = frozenset({"constraints", "duration", "consent", "priority"})
 
     constraints: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     duration: Mapped[float | None] = mapped_column(Double())
     consent: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    priority: Mapped[int | None] = mapped_column(BigInteger())
 
 
 class PlacementPart(Part):

@@ -5,7 +5,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, quotas
@@ -23,7 +23,10 @@ from laas_service.domain.ledger import LedgerView
 _QUEUED = ALLOCATIONS.where(
     models.AllocationRow.fabric == bindparam("fabric"),
     models.AllocationRow.state == State.QUEUED.value,
-).order_by(models.AllocationRow.sequence)
+).order_by(
+    func.coalesce(models.TermsPart.priority, 0).desc(),
+    models.AllocationRow.sequence,
+)
 _ENDS = (
     select(models.AllocationRow.id, models.PlacementPart.ends_at)
     .join(models.PlacementPart, models.PlacementPart.allocation == models.AllocationRow.id)

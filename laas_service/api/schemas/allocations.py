@@ -67,8 +67,9 @@ FOREIGN: Mapping[type[Kind], frozenset[str]] = {
 
 OF_SITUATIONS = frozenset(
     (
-        *("parent", "position", "waits_for", "duration", "expected_end", "constraints", "degraded"),
-        *("changing", "joining", "leaving", "bridge", "announced", "error"),
+        *("parent", "position", "priority", "waits_for", "duration", "expected_end"),
+        *("constraints", "degraded", "changing", "joining", "leaving", "bridge", "announced"),
+        "error",
     )
 )
 """Fields of an allocation that have a value at times; from 1.2 on answers lack those without."""
@@ -263,6 +264,8 @@ class AllocationSummary(SlotsShown, HoldingAnswer):
     traffic on its rail. Null before admission."""
     position: Annotated[int | None, Field(ge=1)]
     """Its place in the fabric's queue; 1 is the first."""
+    priority: int | None
+    """In the queue a higher one goes first; null, where none was given: 0."""
     waits_for: Waiting | None
     """Why it is queued, as of now."""
     duration: float | None
@@ -304,7 +307,7 @@ class AllocationSummary(SlotsShown, HoldingAnswer):
                 for name in (
                     *("id", "name", "fabric", "project_id", "policy", "state", "version", "parent"),
                     *("container", "sharing", "duration", "created_at", "updated_at"),
-                    "confirmed_by",
+                    *("confirmed_by", "priority"),
                 )
             },
             "class": Class(record.kind.class_of_service),

@@ -200,6 +200,15 @@ class Precondition(Schema):
     """The ETag that the allocation must have."""
 
 
+Priority = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=4_294_967_295,
+        description="Of a queued request: a higher one goes first, equal ones in order of "
+        "creation; without it 0. For services (`laas:allocation:prioritize`).",
+    ),
+]
 Notice = Annotated[
     float,
     Field(
@@ -373,6 +382,7 @@ class NewAllocation(Body):
     """Whether it may move to make room; default: never."""
     notice: Notice | None = None
     move_cost: MoveCost | None = None
+    priority: Priority | None = None
     dry_run: bool = False
     """Answer what would be given, and reserve nothing."""
 
@@ -392,6 +402,7 @@ class AllocationChange(Body):
     """`never` calls off a move that is announced."""
     notice: Notice | None = None
     move_cost: MoveCost | None = None
+    priority: Priority | None = None
     dry_run: bool = False
     """Answer what the new size would give, and change nothing."""
 

@@ -107,6 +107,14 @@ class Allocations(Protocol):
     ) -> AllocationRecord:
         """Give the allocation another name."""
 
+    def prioritize(
+        self, record: AllocationRecord, priority: int, *, by: Initiator | None = None
+    ) -> AllocationRecord:
+        """Give a queued request another place in the queue (new generation).
+
+        ``Conflict`` unless queued.
+        """
+
     def hand_back(
         self,
         record: AllocationRecord,

@@ -128,6 +128,10 @@ def renamed_reason(name: str) -> str:
     return f"renamed from {name!r}"
 
 
+def prioritized_reason(priority: int) -> str:
+    return f"its priority in the queue is {priority} now"
+
+
 def parked_reason(tries: int, why: str) -> str:
     return f"parked after {tries} tries of its step: {why}"
 

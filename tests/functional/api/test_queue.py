@@ -181,6 +181,44 @@ def test_cancelling_lets_the_next_one_through(fifo):
     assert [e["state"] for e in fifo.show(first)["history"]] == ["queued", "released"]
 
 
+def test_a_higher_priority_goes_first_and_may_change_while_it_waits(fifo):
+    """Equal ones stay in order; ``position``, admission and newcomers follow the new order."""
+    blue = fifo.give("blue", 32)
+    a = fifo.wait("a", 20)
+    fifo.wait("b", 20, priority=7)
+    c = fifo.wait("c", 20)
+    assert sorted(fifo.queue()) == [(1, "b"), (2, "a"), (3, "c")]
+    path = f"/v1/allocations/{c['id']}"
+    for _ in range(2):  # safe to repeat
+        changed = fifo.client.patch(path, json={"priority": 4294967295})
+        assert (changed.status_code, changed.json["priority"]) == (200, 4294967295)
+        assert changed.json["version"] == c["version"] + 1
+    assert sorted(fifo.queue()) == [(1, "c"), (2, "b"), (3, "a")]
+    fifo.restart()
+    fifo.release(blue)
+    assert fifo.work() == 1
+    assert fifo.show(c)["state"] == "active"
+    assert fifo.show(a)["position"] == 2
+    assert fifo.ask("late", 12).status_code == 409  # b waits, and goes first
+    assert fifo.ask("urgent", 12, priority=8).json["state"] == "allocating"
+    answer = fifo.client.patch(path, json={"priority": 1})
+    assert (answer.status_code, answer.json["code"]) == (409, "conflict")
+    assert "only a queued request has a priority" in answer.json["detail"]
+
+
+@pytest.mark.parametrize("priority", [-1, 4294967296, 1.5, "high", True])
+def test_no_priority(fifo, priority):
+    fifo.give("blue", 32)
+    path = f"/v1/allocations/{fifo.wait('a', 20)['id']}"
+    for answer in (
+        fifo.client.patch(path, json={"priority": priority}),
+        fifo.ask("b", 2, wait=True, priority=priority),
+    ):
+        assert (answer.status_code, answer.json["errors"][0]["field"]) == (400, "priority")
+    answer = fifo.client.patch(path, json={"priority": 1, "name": "c"})
+    assert (answer.status_code, answer.json["errors"][0]["field"]) == (400, "name")
+
+
 def test_renamed_while_it_waits(fifo):
     blue = fifo.give("blue", 32)
     waiting = fifo.wait("a", 4)

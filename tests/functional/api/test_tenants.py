@@ -110,6 +110,21 @@ def test_who_may_allocate(ask, token, status):
     assert answer.status_code == status
 
 
+@pytest.mark.parametrize("token", ["blue", "watch"])
+def test_no_tenant_sets_a_priority(ask, token):
+    """It counts before requests of other projects; an administrator and services may."""
+    body = {"name": "a", "hosts": 32}
+    url = f"/v1/allocations/{ask('blue', 'POST', '/v1/allocations', json=body).json['id']}"
+    body |= {"wait": True, "priority": 0}
+    assert ask(token, "POST", "/v1/allocations", json=body).status_code == 403
+    assert ask(token, "PATCH", url, json={"priority": 5}).status_code == 403
+    queued = ask("admin", "POST", "/v1/allocations", json={**body, "project_id": "blue"}).json
+    assert (queued["state"], queued["priority"]) == ("queued", 0)
+    url = f"/v1/allocations/{queued['id']}"
+    assert ask(token, "PATCH", url, json={"priority": 5}).status_code == 403
+    assert ask("admin", "PATCH", url, json={"priority": 5}).json["priority"] == 5
+
+
 def test_an_administrator_without_a_project_names_one(ask):
     body = {"name": "a", "hosts": 1}
     answer = ask("unscoped-admin", "POST", "/v1/allocations", json=body)

@@ -14,6 +14,7 @@ from slurm_plugin.decide import (
     Gate,
     Offer,
     Open,
+    Rank,
     Release,
     Stop,
     Tell,
@@ -133,16 +134,22 @@ def test_the_queue_is_in_slurms_order_and_no_longer_than_the_window():
     assert offered == [5, 4, 3]
 
 
-def test_what_waits_ahead_of_a_job_with_a_higher_priority_is_offered_again():
-    queued = owned(state="queued", hosts=(), requested=1)
-    jobs = waiting(1), waiting(2, priority=9)
-    answer = decide(world(*jobs, allocations=[queued]), SETTINGS)
-    assert kinds(answer) == [Offer, Release]
-    second = replace(queued, id="b", job=2)
-    kept = decide(world(*jobs, allocations=[second, queued]), SETTINGS)
-    assert kinds(kept) == [Tell, Tell]
-    turned = decide(world(*jobs, allocations=[queued, second]), SETTINGS)
-    assert kinds(turned) == [Tell, Release]
+def test_priorities_are_told_again_only_if_the_order_would_be_wrong():
+    queued = owned(state="queued", hosts=(), requested=1, priority=1)
+    second = replace(queued, id="b", job=2, priority=5)
+    jobs = waiting(1, priority=11), waiting(2, priority=19)
+    aged = decide(world(*jobs, allocations=[queued, second]), SETTINGS)
+    assert kinds(aged) == [Tell, Tell]
+    turned = (waiting(1, priority=30), waiting(2, priority=19))
+    answer = decide(world(*turned, allocations=[queued, second]), SETTINGS)
+    assert answer[:2] == [Rank(queued, 30), Rank(second, 19)]
+    equal = replace(second, priority=1)  # the service places it behind the first
+    answer = decide(world(*jobs, allocations=[queued, equal]), SETTINGS)
+    assert answer[:2] == [Rank(equal, 19), Rank(queued, 11)]
+    newcomer = waiting(3, priority=15)  # the service would place it before those that have aged
+    answer = decide(world(*jobs, newcomer, allocations=[queued, second]), SETTINGS)
+    assert kinds(answer) == [Rank, Rank, Tell, Offer, Tell]
+    assert [each.priority for each in answer if isinstance(each, Rank)] == [19, 11]
 
 
 def test_a_request_that_is_out_of_date_is_made_again():
@@ -232,8 +239,15 @@ class Site:
                 self.serial += 1
                 id = f"a{self.serial}"
                 self.allocations[id] = Allocation(
-                    id, job.id, "queued", requested=job.nodes, duration=job.seconds, avoided=avoid
+                    *(id, job.id, "queued"),
+                    requested=job.nodes,
+                    duration=job.seconds,
+                    avoided=avoid,
+                    priority=job.priority,
                 )
+            case Rank(allocation, priority):
+                if (own := self.allocations.get(allocation.id)) and own.state == "queued":
+                    self.allocations[own.id] = replace(own, priority=priority)
             case Release(allocation, _, certain):
                 if certain or (allocation.job, allocation.hosts) not in self.forgotten:
                     self.allocations.pop(allocation.id, None)
@@ -292,7 +306,8 @@ class Site:
             if own.state == "allocating":
                 self.allocations[own.id] = replace(own, state="active", confirmed_by="switches")
         taken = {host for own in self.allocations.values() for host in own.hosts}
-        head = next((a for a in self.allocations.values() if a.state == "queued"), None)
+        queued = [a for a in self.allocations.values() if a.state == "queued"]
+        head = max(queued, key=lambda each: each.priority, default=None)
         if head is not None:
             free = [host for host in HOSTS if host not in taken | head.avoided]
             if len(free) >= head.requested:
