@@ -13,11 +13,11 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 
 PKEYS = range(0x0001, 0x7FFF)
@@ -112,7 +112,7 @@ class FabricState:
     inventory: Inventory
     tenants: tuple[TenantRoute, ...]
     failed_links: tuple[Link, ...] = ()
-    shared_plane: SharedPlane = NO_PLANE
+    shared_plane: CommonPlane = NO_PLANE
     moved_links: tuple[Link, ...] = ()
     reserved_links: tuple[Link, ...] = ()
     stamp: str = ""

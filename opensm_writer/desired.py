@@ -36,7 +36,7 @@ MAX_RULE = 250
 """A rule of a port group has fewer bytes: the vendor's headers have a 256-byte constant."""
 
 PLANE_SWITCHES, PLANE_ADAPTERS = "laas.plane-sw", "laas.plane-hca"
-"""Group names of the shared plane. Names of allocations' groups begin with ``laas-``."""
+"""Group names of the common plane. Names of allocations' groups begin with ``laas-``."""
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
@@ -220,7 +220,7 @@ def group_name(allocation_id: str, kind: str = "") -> str:
 
 
 def chains(state: FabricState, *, moves: bool = True) -> Chains:
-    """Routing chains: a base step, a step for the shared plane if any, one for each tenant.
+    """Routing chains: a base step, a step for the common plane if any, one for each tenant.
 
     The base step routes the whole fabric. The step of the plane routes every adapter whose
     switch has a link of the plane; the base step routes the others. A tenant under one leaf has
@@ -277,7 +277,7 @@ def chains(state: FabricState, *, moves: bool = True) -> Chains:
 
 
 class _PlanePorts(NamedTuple):
-    """GUIDs and ports of the shared plane's step."""
+    """GUIDs and ports of the common plane's step."""
 
     switches: tuple[tuple[int, tuple[int, ...]], ...]  # GUID and ports of its links and adapters
     adapters: tuple[int, ...]  # GUIDs of the adapters that it routes

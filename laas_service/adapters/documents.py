@@ -43,6 +43,7 @@ from laas_service.domain.allocation import (
     Sharing,
     SlotDemand,
 )
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features, HostFeatures
@@ -55,7 +56,6 @@ from laas_service.domain.inventory import (
     not_a_guid,
 )
 from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.tenancy import Container, Owned, SharedHosts, Slots
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name, parse_link
 from laas_service.domain.wording import printable
@@ -607,13 +607,13 @@ def faults_from(document: Any) -> AllocationFaults:
 INITIATOR = Form(Initiator, "initiator")
 
 
-def plane_document(plane: SharedPlane) -> dict[str, Any] | None:
-    """The shared plane as a document, None if there is none; ``plane_from`` is the inverse."""
+def plane_document(plane: CommonPlane) -> dict[str, Any] | None:
+    """The common plane as a document, None if there is none; ``plane_from`` is the inverse."""
     return {"l2": list(plane.l2), "spines": list(plane.spines)} if plane else None
 
 
-def plane_from(document: object) -> SharedPlane:
-    """The shared plane of a document.
+def plane_from(document: object) -> CommonPlane:
+    """The common plane of a document.
 
     Raises:
         InvalidInput: it is no such document; names the field.
@@ -621,7 +621,7 @@ def plane_from(document: object) -> SharedPlane:
     if document is None:
         return NO_PLANE
     read = validated(PlaneDocument, "shared_plane", document)
-    return SharedPlane(read.l2, read.spines)
+    return CommonPlane(read.l2, read.spines)
 
 
 def features_from(read: Mapping[str, HostDocument], topology: Topology, field: str) -> Features:

@@ -28,12 +28,12 @@ from laas_service.adapters.documents import (
 )
 from laas_service.adapters.forms import Natural, Rails, Triple, validated
 from laas_service.domain.allocation import WHOLE, Allocation, ColumnShare, GroupShare, Shape
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.ledger.shared_links import CAP, SharedLedger
 from laas_service.domain.routing.tenant_tables import routed_allocations, tenant_tables
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
 
 
@@ -93,7 +93,7 @@ class SnapshotTopology(NamedTuple):
     failed_hosts: frozenset[int]
     failed_links: frozenset[Link]
     features: Features = PLAIN_HOSTS
-    shared_plane: SharedPlane = NO_PLANE
+    shared_plane: CommonPlane = NO_PLANE
 
 
 def snapshot_topology(
@@ -245,7 +245,7 @@ def topology_from_snapshot(document: object) -> SnapshotTopology:
         frozenset(read.failed_hosts) - absent_hosts,
         failed_links - absent_links,
         features_from(read.hosts, topology, "topology.hosts"),
-        SharedPlane.of(topology.tree, read.shared_plane.l2, read.shared_plane.spines),
+        CommonPlane.of(topology.tree, read.shared_plane.l2, read.shared_plane.spines),
     )
 
 

@@ -245,7 +245,7 @@ def _marked(fabric: FabricRecord, marker: str) -> Link:
 
 
 def show_plane(call: Call, fabric_id: str) -> Answer:
-    """Show the shared plane, and the switches that it does not reach."""
+    """Show the common plane, and the switches that it does not reach."""
     return Answer(200, schemas.SharedPlaneAnswer.of(*call.fabrics.shared_plane(fabric_id)))
 
 

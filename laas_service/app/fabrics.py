@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The use cases of fabrics: utilization, fit, routing, observation, shared plane."""
+"""The use cases of fabrics: utilization, fit, routing, observation, common plane."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,14 +23,14 @@ from laas_service.app.requests import (
 )
 from laas_service.app.views.traffic import TenantTraffic, tenant_traffic
 from laas_service.app.views.utilization import Utilization, utilization
-from laas_service.domain import shared_plane_cost
+from laas_service.domain import common_plane_cost
 from laas_service.domain.budget import RequestBudget
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.idle_links import IdleComponents, idle_components
 from laas_service.domain.policies.base import Policy
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.messages import Applied
 
 
@@ -101,10 +101,10 @@ class FabricUseCases:
         fabric, ledger = with_ledger(self._store, fabric_id)
         return fabric, idle_components(ledger, fabric.inventory)
 
-    def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, shared_plane_cost.Reach]:
-        """The fabric, and what its shared plane reaches. Raises: NotFound."""
+    def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, common_plane_cost.Reach]:
+        """The fabric, and what its common plane reaches. Raises: NotFound."""
         fabric, ledger = with_ledger(self._store, fabric_id)
-        return fabric, shared_plane_cost.reach(ledger, fabric.inventory, ledger.shared_plane)
+        return fabric, common_plane_cost.reach(ledger, fabric.inventory, ledger.shared_plane)
 
     def set_shared_plane(
         self, fabric_id: str, l2: tuple[int, ...], spines: tuple[int, ...]
@@ -117,15 +117,15 @@ class FabricUseCases:
             Conflict: a tenant has one of the links.
         """
         tree = self._store.fabrics.get(fabric_id).topology.tree
-        self._store.components.set_shared_plane(fabric_id, SharedPlane.of(tree, l2, spines))
+        self._store.components.set_shared_plane(fabric_id, CommonPlane.of(tree, l2, spines))
         self._wake()
 
     def plane_cost(
         self, fabric_id: str, l2: tuple[int, ...], spines: tuple[int, ...]
     ) -> tuple[
         FabricRecord,
-        shared_plane_cost.Reach,
-        list[tuple[shared_plane_cost.Cost, shared_plane_cost.Cost]],
+        common_plane_cost.Reach,
+        list[tuple[common_plane_cost.Cost, common_plane_cost.Cost]],
     ]:
         """What a plane would reach, and the cost to each policy without and with it.
 
@@ -133,9 +133,9 @@ class FabricUseCases:
             NotFound, InvalidInput: as ``set_shared_plane``.
         """
         fabric, ledger = with_ledger(self._store, fabric_id)
-        plane = SharedPlane.of(fabric.topology.tree, l2, spines)
-        costs = shared_plane_cost.costs(ledger, plane, [*self._policies], self._search_budget)
-        return fabric, shared_plane_cost.reach(ledger, fabric.inventory, plane), costs
+        plane = CommonPlane.of(fabric.topology.tree, l2, spines)
+        costs = common_plane_cost.costs(ledger, plane, [*self._policies], self._search_budget)
+        return fabric, common_plane_cost.reach(ledger, fabric.inventory, plane), costs
 
     def observation(self, fabric_id: str) -> FabricObservation:
         """What is observed of a fabric's links, hosts and switches. Raises: NotFound."""

@@ -10,12 +10,12 @@ from typing import Any
 
 from laas_service.app.lifecycle import Situation, State
 from laas_service.domain.allocation import Allocation, NoFit, Sharing
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.faults.memory import NOTHING_SEEN, FaultMemory
 from laas_service.domain.faults.observation import NO_WORDS, Mode, OperatorStates
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.moves.consent import NO_CONSENT, Consent
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.tenancy import Kind, kind_of
 from laas_service.domain.topology import Link, Topology
 from laas_service.messages import (
@@ -331,7 +331,7 @@ class FabricRecord:
     generation: int
     created_at: datetime
     routes_generation: int = 1
-    shared_plane: SharedPlane = NO_PLANE
+    shared_plane: CommonPlane = NO_PLANE
     stamp: str = ""
     routes_stamp: str = ""
 

@@ -16,7 +16,7 @@ order, and each is written as soon as it is known:
     {"op": "sleep", "moves": 2}                       also "apply": true
     {"op": "allocate", "id": "c", "hosts": 64, "container": true}
     {"op": "allocate", "id": "t2", "hosts": 8, "parent": "c"}     also in "probe"
-    {"op": "withhold", "l2": [0]}  also "spines": [0]; neither: end the shared plane
+    {"op": "withhold", "l2": [0]}  also "spines": [0]; neither: end the common plane
 
 A request may name its own "policy". An allocate or a probe may have "constraints":
 {"traits": [...], "avoid_hosts": [host], "avoid_pods": [pod], "within": "leaf" or "pod",
@@ -66,6 +66,7 @@ from laas_service.domain.admission.admit import admit, explain, propose_in_scope
 from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.allocation import WHOLE, Allocation, NoFit, Request
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
 from laas_service.domain.faults.degradation import Degraded
@@ -85,7 +86,6 @@ from laas_service.domain.routing.tenant_tables import (
     reserved_links,
     routed_allocations,
 )
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology
 from laas_service.version import ShowVersion
 
@@ -592,8 +592,8 @@ class Planner:
         return ledger, ledger.allocations[id]
 
     def withhold(self, request: Answer) -> Answer:
-        """Replace the shared plane, which no allocation gets links of."""
-        plane = SharedPlane.of(
+        """Replace the common plane, which no allocation gets links of."""
+        plane = CommonPlane.of(
             self._fabric.topology.tree, _field(request, "l2", ()), _field(request, "spines", ())
         )
         start = perf_counter_ns()

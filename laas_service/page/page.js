@@ -167,7 +167,7 @@
   function legend() {
     const mode = at("colour").value, entries = [];
     if (mode === "owner") {
-      if (map.everything) entries.push(["free", colours.free], ["shared plane", colours.withheld],
+      if (map.everything) entries.push(["free", colours.free], ["common plane", colours.withheld],
         ["drained and free", colours.drained]);
       else entries.push(["not yours", colours.others]);
       entries.push(["failed", colours.failed]);

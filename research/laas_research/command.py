@@ -32,9 +32,9 @@ from laas_service.cmd.simulation import (
     whole,
     write,
 )
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.errors import InvalidInput, LaasError
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.simulator.checkpoints import Results
 from laas_service.simulator.measured import RANDOM, ROUTINGS
 from laas_service.simulator.sections import Section
@@ -96,7 +96,7 @@ INTERFERENCE = (
         nargs="+",
         default=[],
         metavar="INDEX",
-        help="L2 indices of a shared plane, over which tenants on their own links reach storage",
+        help="L2 indices of a common plane, over which tenants on their own links reach storage",
     ),
     argument(
         "--messages",
@@ -173,7 +173,7 @@ def _interference(options: argparse.Namespace) -> int:
         fabric = parse_fabric(f"3;{';'.join(sizes)}", "xgft")
     plane = fabric.shared_plane
     if options.l2:
-        plane = SharedPlane.of(fabric.topology.tree, tuple(options.l2))
+        plane = CommonPlane.of(fabric.topology.tree, tuple(options.l2))
     wanted = Study(
         tenants=options.tenants,
         patterns=tuple(options.pattern),

@@ -33,10 +33,10 @@ from laas_research.interference.study import (
 from laas_research.interference.traffic import PATTERNS, STORAGE, Phase, storage
 from laas_service.adapters.fabric_import.fabric_file import FabricFile, parse_fabric, read_fabric
 from laas_service.cmd import simulate
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.routing.contention import rank_order
 from laas_service.domain.routing.fabric_tables import forwarding_tables
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from research_tests.packets import play_packets
 from tests.shared import SHARED, needs_shared
 
@@ -405,7 +405,7 @@ class Stored(NamedTuple):
     capacity: np.ndarray
 
 
-def paths_to_storage(plane: SharedPlane) -> Stored:
+def paths_to_storage(plane: CommonPlane) -> Stored:
     file = storing_fabric()
     study = replace(STORING, plane=plane)
     tenants = place(study, file.topology, "lc")
@@ -428,7 +428,7 @@ def between_switches(paths: np.ndarray) -> set[int]:
     return set(paths[:, 2:][paths[:, 2:] != NO_LINK].tolist())
 
 
-@pytest.mark.parametrize("plane", [NO_PLANE, SharedPlane((0,))], ids=str)
+@pytest.mark.parametrize("plane", [NO_PLANE, CommonPlane((0,))], ids=str)
 def test_storage_traffic_crosses_no_links_of_other_tenants_if_it_has_a_plane(plane):
     stored = paths_to_storage(plane)
     own = [between_switches(paths) for paths in stored.own]
@@ -442,7 +442,7 @@ def test_storage_traffic_crosses_no_links_of_other_tenants_if_it_has_a_plane(pla
     assert bool(met) != bool(plane)
 
 
-@pytest.mark.parametrize("plane", [NO_PLANE, SharedPlane((0,))], ids=str)
+@pytest.mark.parametrize("plane", [NO_PLANE, CommonPlane((0,))], ids=str)
 def test_rates_of_storage_traffic_are_those_of_linear_programs(plane):
     stored = paths_to_storage(plane)
     paths = np.concatenate([*stored.own, *stored.storage])[::6]
@@ -456,11 +456,11 @@ def test_rates_of_storage_traffic_are_those_of_linear_programs(plane):
 def test_others_notice_storage_traffic_unless_it_has_a_plane():
     file = storing_fabric()
     slowdowns = {}
-    for plane in (NO_PLANE, SharedPlane((0,))):
+    for plane in (NO_PLANE, CommonPlane((0,))):
         (result,) = run(replace(STORING, plane=plane), file.topology, file.inventory)
         assert result["pattern"] == "shift, storage"
         slowdowns[plane] = result["by_pattern"]
-    assert slowdowns[SharedPlane((0,))]["shift"] == 1
+    assert slowdowns[CommonPlane((0,))]["shift"] == 1
     assert slowdowns[NO_PLANE]["shift"] > 1.2
     assert min(of[STORAGE] for of in slowdowns.values()) > 1.1
 

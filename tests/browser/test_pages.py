@@ -142,7 +142,7 @@ def test_a_tenant_by_name(view):
 def test_colours_tell_owner_state_and_load(view):
     """Each choice paints the matrices anew and has its own legend."""
     pictures = set()
-    for choice, words in (("owner", "shared plane"), ("state", "up"), ("load", "100 % reserved")):
+    for choice, words in (("owner", "common plane"), ("state", "up"), ("load", "100 % reserved")):
         view.run(
             f"(() => {{ const e = document.querySelector('#colour'); e.value = '{choice}';"
             "e.dispatchEvent(new Event('change')); })()"

@@ -17,13 +17,13 @@ from laas_service.adapters.fabric_import import ibnetdiscover
 from laas_service.adapters.fabric_import.recovery import Selection, recover
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.errors import LimitExceeded
 from laas_service.domain.faults.repair import repair
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Topology
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import desired
@@ -52,7 +52,7 @@ class History:
     """A fabric whose chains are judged after each step, and twice while a placement changes."""
 
     def __init__(
-        self, topology: Topology, inventory: Inventory, plane: SharedPlane, seed: int
+        self, topology: Topology, inventory: Inventory, plane: CommonPlane, seed: int
     ) -> None:
         self.ledger, self.inventory, self.chance = Ledger(topology), inventory, Random(seed)
         self.ledger.withhold(plane)
@@ -159,9 +159,9 @@ class History:
         self.seen["ports"] += verdict.ports
 
 
-def planes(topology: Topology) -> list[SharedPlane]:
+def planes(topology: Topology) -> list[CommonPlane]:
     """No plane, and one of an L2 index if tenants keep another."""
-    return [NO_PLANE, *([SharedPlane.of(topology.tree, (0,))] * (topology.tree.l2_per_pod > 1))]
+    return [NO_PLANE, *([CommonPlane.of(topology.tree, (0,))] * (topology.tree.l2_per_pod > 1))]
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``laas-manage``: database, fabrics, quotas, shared plane and verification."""
+"""``laas-manage``: database, fabrics, quotas, common plane and verification."""
 
 import io
 import json

@@ -28,6 +28,7 @@ from laas_service.app.records import LinkState
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request, Sharing
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import Inventory, PortRef
@@ -39,7 +40,6 @@ from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.lc import Lc
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.domain.routing.tenant_tables import routed_allocations
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Topology
 from laas_service.domain.verification import credit_loop, physical_tables, walk_violations
 from laas_service.messages import FabricState, TenantRoute
@@ -203,10 +203,10 @@ TENANTS = [
 ]
 
 
-PLANE = SharedPlane((3,))
+PLANE = CommonPlane((3,))
 
 
-def tenants_beside(plane: SharedPlane, topology: Topology) -> list[Allocation]:
+def tenants_beside(plane: CommonPlane, topology: Topology) -> list[Allocation]:
     """Allocations inside a leaf, inside a pod and across pods that use no link of the plane."""
     ledger = Ledger(topology)
     ledger.withhold(plane)

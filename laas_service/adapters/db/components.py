@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""States of hosts, links and switches; features of hosts; the shared plane.
+"""States of hosts, links and switches; features of hosts; the common plane.
 
 Which faults follow for allocations, and how they are recorded, is in ``recorded_faults``.
 """
@@ -35,10 +35,10 @@ from laas_service.app.records import (
     Words,
 )
 from laas_service.app.views import leaf as leaf_view
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.errors import NotFound
 from laas_service.domain.faults.memory import release
 from laas_service.domain.features import PLAIN, HostChange, HostFeatures
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.messages import Initiator
 
@@ -257,7 +257,7 @@ class StoredComponents(VirtualPorts):
             elif row.leaves is not None and leaf not in row.leaves:
                 row.leaves = [*row.leaves, leaf]
 
-    # -- features and the shared plane ------------------------------------------------
+    # -- features and the common plane ------------------------------------------------
 
     @retrying().wraps
     def describe_hosts(self, fabric_id: str, changes: Mapping[int, HostChange]) -> int:
@@ -303,8 +303,8 @@ class StoredComponents(VirtualPorts):
             return self.transactions.advance(session, fabric_id, {"features": delta})
 
     @retrying().wraps
-    def set_shared_plane(self, fabric_id: str, plane: SharedPlane) -> int:
-        with self.transactions.writing("set shared plane") as session:
+    def set_shared_plane(self, fabric_id: str, plane: CommonPlane) -> int:
+        with self.transactions.writing("set common plane") as session:
             locked_generation(session, fabric_id)
             cached = self.ledgers.caught_up(session, fabric_id)
             if cached.ledger.shared_plane == plane:

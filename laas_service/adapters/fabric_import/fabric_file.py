@@ -29,12 +29,12 @@ from laas_service.adapters.fabric_import.recovery import (
 from laas_service.adapters.fabric_import.recovery.patterns import refuse_unmatched
 from laas_service.adapters.fabric_import.recovery.report import KeptOut, Reason
 from laas_service.adapters.fabric_import.refusal import ImportRefusal, RefusedCabling
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features
 from laas_service.domain.inventory import HOST_NAME, HOST_NAME_RULE, Inventory
 from laas_service.domain.routing.default_tables import NO_ROUTE
 from laas_service.domain.routing.fat_tree import Judgement
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology
 
 __all__ = ["FabricFile", "parse_xgft", "read_fabric"]
@@ -99,7 +99,7 @@ class FabricFile:
     features: Features = PLAIN_HOSTS
     """Traits and costs of hosts; from snapshots and descriptions."""
 
-    shared_plane: SharedPlane = NO_PLANE
+    shared_plane: CommonPlane = NO_PLANE
     """Links withheld for shared traffic; from snapshots only."""
 
     virtual_guids: Mapping[int, tuple[int, ...]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Schemas of answers about fabrics: inventory, utilization, fit, routing, shared plane."""
+"""Schemas of answers about fabrics: inventory, utilization, fit, routing, common plane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from laas_service.app.lifecycle import LIVE, State
 from laas_service.app.records import FabricRecord, HostState, LinkState, Word
 from laas_service.app.views import inventory
 from laas_service.app.views import utilization as utilization_view
-from laas_service.domain import idle_links, shared_plane_cost
+from laas_service.domain import common_plane_cost, idle_links
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal, Shape
 from laas_service.domain.faults.memory import LinkCondition
@@ -57,7 +57,7 @@ class Usage(Shown):
     failed: int
     drained: int
     withheld: int
-    """Links of the shared plane."""
+    """Links of the common plane."""
 
 
 class FabricSummary(Schema):
@@ -431,7 +431,7 @@ class Link(Shown):
     owner: str | None
     """The id of the allocation that has it."""
     withheld: bool
-    """Of the shared plane: for no tenant."""
+    """Of the common plane: for no tenant."""
     lower: CableEnd | None
     upper: CableEnd | None
 
@@ -562,8 +562,8 @@ class SharedPlaneAnswer(Shown):
     def of(
         cls,
         fabric: FabricRecord,
-        reach: shared_plane_cost.Reach,
-        costs: Sequence[tuple[shared_plane_cost.Cost, shared_plane_cost.Cost]] | None = None,
+        reach: common_plane_cost.Reach,
+        costs: Sequence[tuple[common_plane_cost.Cost, common_plane_cost.Cost]] | None = None,
     ) -> Self:
         return cls.showing(
             reach,

@@ -30,7 +30,7 @@ class Matrix(Schema):
     rows: int
     columns: int
     owner: Cells
-    """Two bytes a cell, little-endian. 0: no cable; 1: free; 2: of others; 3: of the shared plane;
+    """Two bytes a cell, little-endian. 0: no cable; 1: free; 2: of others; 3: of the common plane;
     from 4 on: the tenants in the order of `tenants`."""
     state: Cells
     """One byte a cell. 0: no cable; 1: up; 2: drained; 3: failed."""

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from laas_service.app.records import HostState, LinkState, SwitchState, Words
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.features import HostChange
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link
 from laas_service.messages import Initiator
 
@@ -63,7 +63,7 @@ class Components(Protocol):
         switch has failed, stays failed.
         """
 
-    def set_shared_plane(self, fabric_id: str, plane: SharedPlane) -> int:
+    def set_shared_plane(self, fabric_id: str, plane: CommonPlane) -> int:
         """Withhold a plane instead of the one before. ``Conflict`` if a tenant has a link of it."""
 
     def virtual_ports(self, fabric_id: str) -> Mapping[int, tuple[int, ...]]:

@@ -64,7 +64,7 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True)
 class LinkEntry:
-    """One cable of the tree; ``withheld``: it belongs to the shared plane.
+    """One cable of the tree; ``withheld``: it belongs to the common plane.
 
     ``word`` decides about its state, None if it is up. ``condition`` is what observation
     remembers of it, None if it is up and did not go down recently.

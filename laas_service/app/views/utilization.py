@@ -21,7 +21,7 @@ from laas_service.messages import ConfirmedBy
 class UseCount:
     """How many there are, how many have an owner, how many a tenant could get now.
 
-    ``withheld`` counts links of the shared plane, failed ones too.
+    ``withheld`` counts links of the common plane, failed ones too.
     """
 
     total: int

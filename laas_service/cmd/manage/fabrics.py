@@ -31,11 +31,11 @@ from laas_service.app.records import HostState, LinkState
 from laas_service.cmd.manage.command_line import NO_FAT_TREE
 from laas_service.cmd.manage.output import fitted, print_table, write
 from laas_service.cmd.manage.progress import progress
+from laas_service.domain.common_plane import NO_PLANE
 from laas_service.domain.errors import LaasError
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger, LedgerView
-from laas_service.domain.shared_plane import NO_PLANE
 from laas_service.domain.wording import listed
 from laas_service.garbage import collected_later
 

@@ -10,11 +10,11 @@ from rich.table import Table
 from laas_service.app.records import FabricRecord
 from laas_service.cmd.manage.output import print_table
 from laas_service.cmd.manage.shared import fabric_of, parts_of
-from laas_service.domain import shared_plane_cost
+from laas_service.domain import common_plane_cost
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.simulator.scenario import Scenario, run
 from laas_service.simulator.workload import Exponential
 
@@ -23,7 +23,7 @@ def plane(args: argparse.Namespace) -> int:
     """Show, change or try out which links are withheld for shared traffic."""
     parts = parts_of(args)
     record = fabric_of(parts, args.fabric)
-    chosen = SharedPlane.of(record.topology.tree, tuple(args.l2), tuple(args.spines))
+    chosen = CommonPlane.of(record.topology.tree, tuple(args.l2), tuple(args.spines))
     if args.none and chosen:
         raise InvalidInput("--none", "with indices", "give --none, or indices, not both")
     ledger, _ = parts.store.fabrics.ledger(record.id)
@@ -40,9 +40,9 @@ def plane(args: argparse.Namespace) -> int:
 
 
 def _print_reach(
-    record: FabricRecord, ledger: LedgerView, plane: SharedPlane, would: str = ""
+    record: FabricRecord, ledger: LedgerView, plane: CommonPlane, would: str = ""
 ) -> None:
-    reach = shared_plane_cost.reach(ledger, record.inventory, plane)
+    reach = common_plane_cost.reach(ledger, record.inventory, plane)
     print(
         f"{record.id}: {plane} {would}withheld, {reach.leaf_links} leaf links and "
         f"{reach.spine_links} spine links"
@@ -58,13 +58,13 @@ def _print_reach(
             print(f"  switch {switch.guid:#018x} ({switch.name}) {problem}")
 
 
-def _print_cost(ledger: LedgerView, plane: SharedPlane, jobs: int | None, seed: int) -> None:
+def _print_cost(ledger: LedgerView, plane: CommonPlane, jobs: int | None, seed: int) -> None:
     """Print what policies place now and with the new plane, under a load beyond capacity."""
     policies = [POLICIES[name]() for name in ("jigsaw", "laas", "lc")]
     table = Table("POLICY", "LARGEST", "BEYOND A LEAF", "UTILIZATION", "NEVER PLACED", box=None)
-    for before, after in shared_plane_cost.costs(ledger, plane, policies):
+    for before, after in common_plane_cost.costs(ledger, plane, policies):
         loads = [
-            _loaded(shared_plane_cost.without_tenants(ledger, each), before.policy, jobs, seed)
+            _loaded(common_plane_cost.without_tenants(ledger, each), before.policy, jobs, seed)
             for each in (ledger.shared_plane, plane)
         ]
         table.add_row(

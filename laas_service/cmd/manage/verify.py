@@ -105,7 +105,7 @@ class Verdict:
         if managers := self.walks["managers"]:
             checked += f" and {managers} from and to subnet managers"
         if shared := self.walks["shared"]:
-            checked += f" and {shared} over the shared plane"
+            checked += f" and {shared} over the common plane"
         if neighbours := self.walks["neighbours"]:
             checked += (
                 f" ({neighbours} more begin on a tenant's own leaf, where traffic from a service "

@@ -32,7 +32,7 @@ FORM = 1
 """The form of the document; grows if a field changes its meaning."""
 
 ABSENT, FREE, OTHERS, WITHHELD, FIRST_TENANT = range(5)
-"""Values of ``owner``: no cable; free; not the viewer's; of the shared plane; from
+"""Values of ``owner``: no cable; free; not the viewer's; of the common plane; from
 ``FIRST_TENANT`` on, tenants in the order of ``tenants``."""
 
 NOTHING, UP, DRAINED, FAILED = range(4)

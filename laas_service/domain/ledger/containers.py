@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from operator import and_
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import NO_PLANE
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.ledger.faults import count_losses
 from laas_service.domain.ledger.free import ReaderCaches
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState, S
-from laas_service.domain.shared_plane import NO_PLANE
 from laas_service.domain.tenancy import SharedHosts
 
 

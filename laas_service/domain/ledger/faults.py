@@ -2,10 +2,10 @@
 
 """Failed and drained hosts; failed, drained and withheld links: what of a ledger is usable."""
 
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.ledger.state import LedgerState
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology
 
 
@@ -142,8 +142,8 @@ def count_losses(ledger: LedgerState) -> None:
             ledger.odd_groups[pod] |= 1 << local
 
 
-def withhold(ledger: LedgerState, plane: SharedPlane) -> None:
-    """Withhold the links of ``plane`` instead of those of the present shared plane.
+def withhold(ledger: LedgerState, plane: CommonPlane) -> None:
+    """Withhold the links of ``plane`` instead of those of the present common plane.
 
     Raises:
         Conflict: an allocation holds one of them.

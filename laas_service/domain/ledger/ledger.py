@@ -146,7 +146,7 @@ class Ledger(LedgerState):
         if kind.encloses and self.nests:
             containers.begin(self, container, self.within(Masks.of(self.topology, container)))
 
-    # -- hosts, links, the shared plane ---------------------------------------
+    # -- hosts, links, the common plane ---------------------------------------
 
     def describe_hosts(self, known: Mapping[int, HostFeatures]) -> None:
         """Record the traits and costs of hosts; owners keep hosts they have. Raises: NotFound."""
@@ -200,7 +200,7 @@ class Ledger(LedgerState):
             faults.refresh_link(ledger, link)
 
     withhold = faults.withhold
-    """Hand out no link of a ``SharedPlane`` from now on, and again those of the previous plane.
+    """Hand out no link of a ``CommonPlane`` from now on, and again those of the previous plane.
 
     Raises:
         Conflict: an allocation holds one of them.

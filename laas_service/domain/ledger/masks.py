@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from operator import and_
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.lanes import side_by_side
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Topology
 
 
@@ -47,8 +47,8 @@ class Masks:
         return cls(tuple(hosts), tuple(uplinks), lanes)
 
     @classmethod
-    def of_plane(cls, topology: Topology, plane: SharedPlane) -> Masks:
-        """The links that a shared plane withholds."""
+    def of_plane(cls, topology: Topology, plane: CommonPlane) -> Masks:
+        """The links that a common plane withholds."""
         tree = topology.tree
         bundle = sum(((1 << tree.cables[0]) - 1) << l2 * tree.cables[0] for l2 in plane.l2)
         uplinks = sum(bundle << index * tree.w[1] for index in range(topology.planes))

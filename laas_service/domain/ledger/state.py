@@ -5,10 +5,10 @@
 from typing import ClassVar, Self, TypeVar
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import NO_PLANE
 from laas_service.domain.features import PLAIN_HOSTS
 from laas_service.domain.ledger.free import FreeMasks
 from laas_service.domain.ledger.masks import Masks
-from laas_service.domain.shared_plane import NO_PLANE
 from laas_service.domain.topology import Link, Topology
 
 

@@ -9,11 +9,11 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.features import Features
 from laas_service.domain.ledger.free import C, ReaderCache
 from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.ledger.masks import Masks
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology
 
 
@@ -119,7 +119,7 @@ class LedgerView(FreeView, Protocol):
         """The traits and costs of hosts."""
 
     @property
-    def shared_plane(self) -> SharedPlane:
+    def shared_plane(self) -> CommonPlane:
         """The links that no allocation gets."""
 
     @property

@@ -52,7 +52,7 @@ def effects(ledger: LedgerView, before: Layout, after: Layout) -> list[Effect]:
 
 
 def ledger_after(ledger: LedgerView, numbers: Renumbering) -> Ledger:
-    """The allocations and the shared plane of a ledger on the new topology, without faults.
+    """The allocations and the common plane of a ledger on the new topology, without faults.
 
     Raises:
         Conflict: an allocation cannot hold its hosts and links there.

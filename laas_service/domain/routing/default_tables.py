@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory
 from laas_service.domain.routing.service_routes import ServiceRoutes
 from laas_service.domain.routing.ways import Flags, Part, Places, Ways
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Xgft
 
 NO_ROUTE = 255
@@ -137,7 +137,7 @@ class DefaultRoutes:
         inventory: Inventory,
         failed: frozenset[Link],
         tree: Xgft,
-        plane: SharedPlane,
+        plane: CommonPlane,
         earlier: Computed | None = None,
     ) -> None:
         self._earlier = earlier or {}

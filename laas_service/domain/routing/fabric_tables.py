@@ -12,7 +12,7 @@ which link each switch uses towards each destination:
   manager, storage and every switch's own LID, and at the switches outside a partition towards
   its tenant.
 
-Where a *shared plane* is withheld from tenants, the default entries use its links alone
+Where a *common plane* is withheld from tenants, the default entries use its links alone
 as far as they reach, so an owned link carries packets of its owner only. A destination
 that the plane does not reach, because a cable of it is missing or has failed, is reached
 over any other links. So is a switch outside the plane, by its own LID.
@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.errors import NotFound
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Inventory
@@ -49,7 +50,6 @@ from laas_service.domain.routing.default_tables import (
 )
 from laas_service.domain.routing.tenant_tables import CompactedTree, NamedLink, tenant_ports
 from laas_service.domain.routing.ways import OwnedRows, Tenant, TenantPorts
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 
 
@@ -123,7 +123,7 @@ def forwarding_tables(
     allocations: Iterable[Allocation],
     failed_links: Collection[Link] = (),
     previous: ForwardingTables | None = None,
-    plane: SharedPlane = NO_PLANE,
+    plane: CommonPlane = NO_PLANE,
     closed_links: Collection[Link] = (),
     reserved_links: Collection[Link] = (),
 ) -> ForwardingTables:
@@ -241,14 +241,14 @@ class _OwnEntries(NamedTuple):
 
 
 class _DefaultTables:
-    """The default entries of one state of hardware, faults and shared plane."""
+    """The default entries of one state of hardware, faults and common plane."""
 
     def __init__(
         self,
         topology: Topology,
         inventory: Inventory,
         failed: frozenset[Link],
-        plane: SharedPlane,
+        plane: CommonPlane,
         closed: frozenset[Link],
         previous: _DefaultTables | None,
     ) -> None:
@@ -274,7 +274,7 @@ class _DefaultTables:
         self._index = {guid: i for i, guid in enumerate(routes.destinations)}
         self._manager_switches = _manager_switches(inventory)
 
-    def is_of(self, topology: Topology, inventory: Inventory, plane: SharedPlane) -> bool:
+    def is_of(self, topology: Topology, inventory: Inventory, plane: CommonPlane) -> bool:
         """Whether the tables are of this hardware and plane."""
         return (topology, inventory, plane) == (self._topology, self._inventory, self.made_from[3])
 

@@ -33,10 +33,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
+from laas_service.domain.common_plane import NO_PLANE
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Cable, Inventory, PortRef
 from laas_service.domain.routing.default_tables import DefaultRoutes, Need, Unreached
-from laas_service.domain.shared_plane import NO_PLANE
 from laas_service.domain.topology import Topology
 
 ASTRAY = 4

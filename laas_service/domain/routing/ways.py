@@ -6,7 +6,7 @@ A cable that an allocation holds is *held*. Towards each switch a *way* of anoth
 that may lead on: down where a way down works, else up. So the direction follows from hardware and
 faults alone, and no mixture of the tables of two sets of owners loops. Among its ways a switch
 takes one with the fewest held cables ahead, up to the destination; among several one that stays on
-the shared plane, if there is one; among several of these
+the common plane, if there is one; among several of these
 
 * the port that the switch would take if no cable were held (``default_tables``), if it is one;
 * else the one with the highest weight, which depends on the destination and the way only
@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HELD = 2
-"""The cost of a held cable; the last bit says that a way leaves the shared plane."""
+"""The cost of a held cable; the last bit says that a way leaves the common plane."""
 
 DEAD_END = 1 << 10
 """More than the cost of any way."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from random import Random
 
 from laas_service.domain.allocation import Allocation
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.topology import Link, Topology
 from laas_service.domain.verification.bandwidth import (
     adversarial_permutations,
@@ -65,9 +65,9 @@ def violations(
     permutations: int = 3,
     failed_hosts: Collection[int] = (),
     failed_links: Collection[Link] = (),
-    plane: SharedPlane = NO_PLANE,
+    plane: CommonPlane = NO_PLANE,
 ) -> list[str]:
-    """All violations by recorded allocations: isolation, shared plane, shape, bandwidth.
+    """All violations by recorded allocations: isolation, common plane, shape, bandwidth.
 
     Each allocation is tried with the adversarial permutations and with ``permutations``
     random ones. ``walk_violations`` checks the tables of the switches.

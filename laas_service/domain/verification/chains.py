@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.verification import chain_files
 from laas_service.domain.verification.chain_files import ADAPTIVE, ChainFiles, ChainStep, Group
@@ -31,7 +31,7 @@ NO_PLACEMENTS: Mapping[str, Sequence[Allocation]] = {}
 class OddLinks:
     """Links that are not as the tree has them."""
 
-    plane: SharedPlane = NO_PLANE
+    plane: CommonPlane = NO_PLANE
     """Links that no allocation gets. If all of them have failed, the plane needs no step."""
     moved: frozenset[Link] = frozenset()
     """Links with an end at another port than the recorded one: no step may use the recorded
@@ -153,7 +153,7 @@ class _ChainJudge:
             step = self._steps.get(routed.get(owner.id, 0))
             if step is not None and step.id < last_shared:
                 self._wrong(
-                    f"step {last_shared} of the shared plane comes after step {step.id} of "
+                    f"step {last_shared} of the common plane comes after step {step.id} of "
                     f"{owner.id} and overwrites its entries"
                 )
             if owner.id in routed:
@@ -165,7 +165,7 @@ class _ChainJudge:
                 held = [e for e in self._inventory.endpoints if e.host in linkless[0]]
                 self._result.apart += sum(pairs for _, _, pairs in _pairs(held))
         if self._plane.l2 and not last_shared and self._has_plane():
-            self._wrong("the shared plane has no topology: the base step routes shared traffic")
+            self._wrong("the common plane has no topology: the base step routes shared traffic")
         return self._result
 
     def _owners(
@@ -301,7 +301,7 @@ class _ChainJudge:
             if endpoint.at.guid in switches and not (
                 endpoint.guid in given and endpoint.at in ports
             ):
-                self._wrong(f"topology {id} of the shared plane lacks {endpoint.name}")
+                self._wrong(f"topology {id} of the common plane lacks {endpoint.name}")
 
     def _check_tenant(
         self,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Shared plane: an owned link carries no packets but its owner's; checked by walking the tables.
+"""Common plane: an owned link carries no packets but its owner's; checked by walking the tables.
 
 Switches forward by destination, so the path of a packet depends only on the switch where it
 starts and on the port that it goes to. ``Shared`` walks from every switch with adapters to
@@ -19,9 +19,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.verification.nest import Nest
 from laas_service.domain.verification.partition import WHOLE_LINKS
@@ -33,7 +33,7 @@ SHOWN = 3
 
 
 def withheld_violations(
-    topology: Topology, allocations: Sequence[Allocation], plane: SharedPlane
+    topology: Topology, allocations: Sequence[Allocation], plane: CommonPlane
 ) -> list[str]:
     """Violations by allocations that hold a link of the plane."""
     return [
@@ -53,7 +53,7 @@ class Shared:
         inventory: Inventory,
         tables: Mapping[int, Mapping[int, int]],
         allocations: Sequence[Allocation],
-        plane: SharedPlane,
+        plane: CommonPlane,
     ) -> None:
         self.pairs = 0
         """Ordered pairs (adapter, port) that were walked."""

@@ -13,8 +13,8 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.domain.verification.isolation import addressable
 from laas_service.domain.verification.nest import Nest
@@ -55,7 +55,7 @@ class Walks:
     manager_pairs: int = 0
     """Pairs of a subnet manager and a port or switch."""
     shared_pairs: int = 0
-    """Pairs of ports that the shared plane serves."""
+    """Pairs of ports that the common plane serves."""
     neighbours: int = 0
     """Pairs of a service and a port of a tenant on whose leaf the service is; the service
     shares the tenant's links there."""
@@ -76,7 +76,7 @@ def walk_violations(
     tables: Tables,
     allocations: Iterable[Allocation],
     managers: Collection[int] = (),
-    plane: SharedPlane = NO_PLANE,
+    plane: CommonPlane = NO_PLANE,
     placements: Mapping[str, Sequence[Allocation]] = NO_PLACEMENTS,
 ) -> Walks:
     """Walk every ordered pair of ports of each tenant, and from and to the subnet managers.

@@ -23,6 +23,7 @@ from laas_research.interference.routes import (
 from laas_research.interference.traffic import PATTERNS, STORAGE, Phase, storage
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Inventory
@@ -30,7 +31,6 @@ from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.contention import rank_order
 from laas_service.domain.routing.fabric_tables import forwarding_tables
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import Topology
 from laas_service.simulator.measured import RANDOM, ROUTINGS, SHARED
 
@@ -62,7 +62,7 @@ class Study:
     routings: Sequence[str] = ROUTINGS
     servers: int = 0
     """Storage servers, for the pattern ``storage``; 0 for one in ``HOSTS_A_SERVER`` hosts."""
-    plane: SharedPlane = NO_PLANE
+    plane: CommonPlane = NO_PLANE
     """Links that tenants with links of their own do not get: their storage traffic takes these."""
     compute: float = 0.0
     """The part of an iteration, alone in a private cluster, in which a tenant computes; below 1."""

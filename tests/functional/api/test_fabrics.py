@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Fabrics: figures, inventory, faults, the largest fit, routing, shared plane, making room."""
+"""Fabrics: figures, inventory, faults, the largest fit, routing, common plane, making room."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ def test_what_may_be_turned_down_comes_in_pages(client, allocate):
         assert client.get(f"{F}/idle?marker={wrong}").status_code == 400
 
 
-# -- the shared plane ------------------------------------------------------------------
+# -- the common plane ------------------------------------------------------------------
 
 
 def test_a_plane_is_seen_changed_and_given_back(client):

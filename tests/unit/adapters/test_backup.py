@@ -42,12 +42,12 @@ from laas_service.domain.allocation import (
     Refusal,
     SlotDemand,
 )
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.compute_hosts import HostMemory, Quarantine
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LimitExceeded
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Cable, Endpoint, PortRef, Switch
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, SpineLink
 from laas_service.messages import Applied, Initiator
 from tests.unit.adapters.test_store import (
@@ -95,7 +95,7 @@ def empty(blank):
 
 def lived_in(store):
     """Fill every table, with an allocation in every state."""
-    store.components.set_shared_plane("f", SharedPlane((2,), ()))
+    store.components.set_shared_plane("f", CommonPlane((2,), ()))
     admit(store, "gone")
     release(store, "gone")
     container(store, "box", slot=1)

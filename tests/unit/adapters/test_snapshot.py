@@ -11,11 +11,11 @@ import pytest
 from laas_service.adapters.snapshot import fabric_from_snapshot, snapshot
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request, Shape
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from tests.unit.domain.verification.sound import FULL, RAILS, TOPOLOGIES, build
 
@@ -95,7 +95,7 @@ def test_the_form_is_the_contracts():
 
 def test_a_shared_plane_is_in_the_snapshot_and_comes_back():
     fabric = Ledger(FULL)
-    fabric.withhold(SharedPlane.of(FULL.tree, (2,), (0,)))
+    fabric.withhold(CommonPlane.of(FULL.tree, (2,), (0,)))
     document = through_json(snapshot(fabric))
     assert document["topology"]["shared_plane"] == {"l2": [2], "spines": [0]}
     assert fabric_from_snapshot(document).state() == fabric.state()

@@ -34,6 +34,7 @@ from laas_service.domain.allocation import (
     Sharing,
     SlotDemand,
 )
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.constraints import Constraints, Within
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -48,7 +49,6 @@ from laas_service.domain.features import HostChange, HostFeatures
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.moves.consent import Consent, Movable
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
 from laas_service.messages import Initiator
@@ -705,7 +705,7 @@ def test_failed_links_are_for_the_subnet_manager_too(managed):
 def test_a_shared_plane_is_withheld_everywhere(managed):
     other = SqlStore(managed._engine)
     other.fabrics.ledger("f")
-    plane = SharedPlane((1,), ())
+    plane = CommonPlane((1,), ())
     assert managed.components.set_shared_plane("f", plane) == 2
     assert managed.components.set_shared_plane("f", plane) == 2
     for store in (managed, other, SqlStore(managed._engine)):
@@ -718,7 +718,7 @@ def test_a_shared_plane_is_withheld_everywhere(managed):
         admit(other, "b", slot=1)
     admit(other, "a")
     with pytest.raises(Conflict, match="release them first: a"):
-        managed.components.set_shared_plane("f", SharedPlane((0,), ()))
+        managed.components.set_shared_plane("f", CommonPlane((0,), ()))
     assert managed.fabrics.get("f").shared_plane == plane
     assert managed.components.set_shared_plane("f", NO_PLANE) == 4
     admit(other, "b", slot=1)
@@ -1273,7 +1273,7 @@ def test_states_said_by_several_at_once_all_hold(managed):
         lambda store: store.components.set_host_state("f", 3, HostState.FAILED),
         lambda store: store.components.set_link_state("f", LeafLink(0, 0, 0), LinkState.FAILED),
         lambda store: store.components.describe_hosts("f", {0: HostChange(cost=3)}),
-        lambda store: store.components.set_shared_plane("f", SharedPlane((3,))),
+        lambda store: store.components.set_shared_plane("f", CommonPlane((3,))),
         lambda store: admit(store, "a").hosts,
     ],
     ids=["host", "link", "features", "plane", "allocation"],

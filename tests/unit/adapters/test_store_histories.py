@@ -15,11 +15,11 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import HostState, LinkState, MoveDecision
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.errors import Conflict
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topology, Xgft
 from tests import databases
 from tests.drafts import on_ledger
@@ -32,7 +32,7 @@ TWO_RAILS = Topology(  # both leaves of a pod form one leaf group: a host has a 
     host_ports=tuple((Port(pod, 0, k), Port(pod, 1, k)) for pod in (0, 1) for k in range(3)),
 )
 
-PLANES = [NO_PLANE, SharedPlane((0,)), SharedPlane((1,), (1,)), SharedPlane((), (0,))]
+PLANES = [NO_PLANE, CommonPlane((0,)), CommonPlane((1,), (1,)), CommonPlane((), (0,))]
 processes = st.integers(0, 2)
 masks = st.integers(0, 0b1111)
 

@@ -10,14 +10,14 @@ from laas_service.domain.admission.admit import admit, explain, largest_fit, pro
 from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.budget import UNBOUNDED, RequestBudget
+from laas_service.domain.common_plane import CommonPlane
+from laas_service.domain.common_plane_cost import costs
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.base import CUT_OFF, SEARCH, BudgetedPolicy, Policy
 from laas_service.domain.search import search
 from laas_service.domain.search.budget import SearchBudget
-from laas_service.domain.shared_plane import SharedPlane
-from laas_service.domain.shared_plane_cost import costs
 from laas_service.domain.topology import Topology, Xgft
 
 TREE = Topology(Xgft((4, 4, 3), (1, 4, 4)))
@@ -110,7 +110,7 @@ def test_a_budget_that_lasts_changes_no_answer(name, hosts, sizes, wish):
 def test_what_a_plane_costs_takes_no_more_than_its_budget(monkeypatch, work):
     fabric, tally = filled([5]), Tally(monkeypatch)
     names = ["jigsaw", "laas", "lc"]
-    found = costs(fabric, SharedPlane(l2=(0,)), [tally.of(name) for name in names], work)
+    found = costs(fabric, CommonPlane(l2=(0,)), [tally.of(name) for name in names], work)
     assert tally.steps <= work
     assert [after.policy for _, after in found] == names
     assert any(before.cut_off or after.cut_off for before, after in found) is (work < 100_000)

@@ -41,6 +41,7 @@ from laas_service.app.requests import AllocationRequest
 from laas_service.domain import verification
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, NoFit, Request
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import (
     ConcurrentUpdate,
@@ -55,7 +56,6 @@ from laas_service.domain.policies import POLICIES
 from laas_service.domain.reimport import Layout, aligned, changes
 from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.routing.tenant_tables import routed_allocations
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink, Link, Topology, link_name
 from opensm_writer.desired import subnet_configuration
 from tests import recabling
@@ -682,7 +682,7 @@ def test_a_shared_plane_stays_withheld():
     deployment = Deployment(layout)
     try:
         store = deployment.stores[0]
-        store.components.set_shared_plane("f", SharedPlane((1,)))
+        store.components.set_shared_plane("f", CommonPlane((1,)))
         ledger, generation = store.fabrics.ledger("f")
         result = review(
             store.fabrics.get("f"),
@@ -691,8 +691,8 @@ def test_a_shared_plane_stays_withheld():
             generated(generator.Description(xgft="3;4,4,3;1,4,2")),
         )
         store.fabrics.reimport("f", generation, result.before, result.after)
-        assert store.fabrics.ledger("f")[0].shared_plane == SharedPlane((1,))
-        assert deployment.stores[1].fabrics.routed("f").shared_plane == SharedPlane((1,))
+        assert store.fabrics.ledger("f")[0].shared_plane == CommonPlane((1,))
+        assert deployment.stores[1].fabrics.routed("f").shared_plane == CommonPlane((1,))
     finally:
         deployment.close()
 

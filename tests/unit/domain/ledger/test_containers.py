@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from laas_service.domain.admission.admit import admit, largest_fit
 from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.allocation import Allocation, GroupShare, NoFit, Request, Shape
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.errors import Conflict, DoubleClaim, NotFound
 from laas_service.domain.idle_links import idle_components
 from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.routing.tenant_tables import routed_allocations
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink
 from laas_service.domain.verification import (
     credit_loop,
@@ -279,7 +279,7 @@ def test_hosts_that_nobody_inside_has_are_idle():
 
 def test_a_containers_idle_hosts_keep_to_the_plane():
     fabric = Ledger(FULL)
-    fabric.withhold(SharedPlane.of(FULL.tree, (0,)))
+    fabric.withhold(CommonPlane.of(FULL.tree, (0,)))
     lc = POLICIES["lc"]()
     admit(lc, fabric, Request("outer", 12, container=True))
     admit(lc, fabric, Request("deep", 5, parent="outer"))

@@ -11,9 +11,9 @@ from __future__ import annotations
 import inspect
 
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.common_plane import NO_PLANE
 from laas_service.domain.features import PLAIN_HOSTS
 from laas_service.domain.ledger import Ledger, LedgerView
-from laas_service.domain.shared_plane import NO_PLANE
 from laas_service.domain.topology import LeafLink
 from tests.unit.domain.policies.test_brute_force import TREES
 

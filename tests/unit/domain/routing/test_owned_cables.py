@@ -14,10 +14,10 @@ import pytest
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from laas_service.domain.verification import physical_tables
 from laas_service.messages import TenantRoute
@@ -60,7 +60,7 @@ class History:
         tree = self.topology.tree
         self.plane = NO_PLANE
         if self.rng.random() < 0.2 and tree.l2_per_pod > 1:
-            self.plane = SharedPlane.of(tree, (self.rng.randrange(tree.l2_per_pod),))
+            self.plane = CommonPlane.of(tree, (self.rng.randrange(tree.l2_per_pod),))
             self.ledger.withhold(self.plane)
         break_things(self.ledger, self.rng, self.rng.choice((0, 0, 1, 2)))
         self._number = 0
@@ -254,7 +254,7 @@ def test_an_entry_keeps_its_port_while_that_is_among_the_cheapest_and_others_are
 def test_a_common_plane_comes_first_among_ways_that_cross_nothing():
     """Packets that leave an owned uplink take the other L2 switch that still reaches the plane."""
     topology, inventory = FABRICS["full", False]
-    plane, failed = SharedPlane.of(topology.tree, (), (0,)), SpineLink(0, 1, 0)
+    plane, failed = CommonPlane.of(topology.tree, (), (0,)), SpineLink(0, 1, 0)
     pair = tenant("pair", [(0, 0b001, 0b001), (3, 0b001, 0b001)], [(0, 0, 0b010), (1, 0, 0b010)])
     without, tables = (
         physical(forwarding_tables(topology, inventory, placed, [failed], plane=plane))

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.policies.jigsaw import Jigsaw
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.verification.chains import ChainVerdict
 from laas_service.messages import FabricState, TenantRoute
 from opensm_writer import desired
@@ -26,13 +26,13 @@ from tests.chains import DIRECTORY, chain_texts, judged
 from tests.unit.domain.verification.sound import PLANES, TOPOLOGIES, inventory_of
 from tests.unit.opensm_writer.states import POD, TINY, WIDE, state
 
-PLANE = SharedPlane.of(TINY.topology.tree, (0,))
+PLANE = CommonPlane.of(TINY.topology.tree, (0,))
 
 Files = dict[str, str]
 
 
 def shared_state() -> FabricState:
-    """Two tenants beside a shared plane."""
+    """Two tenants beside a common plane."""
     ledger = Ledger(TINY.topology)
     ledger.withhold(PLANE)
     tenants = [admit(Jigsaw(), ledger, Request(id, 4)) for id in ("a", "b")]
@@ -51,7 +51,7 @@ def test_the_verdict_on_the_golden_tenants():
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_published_chains_keep_every_tenant_on_its_links(name, policy, plane, one_rule):
     topology, ledger = TOPOLOGIES[name], Ledger(TOPOLOGIES[name])
-    shared = SharedPlane.of(topology.tree, (0,)) if plane else SharedPlane()
+    shared = CommonPlane.of(topology.tree, (0,)) if plane else CommonPlane()
     ledger.withhold(shared)
     for number, hosts in enumerate((7, 3, 9, 2, 5, 1, 4, 6, 8)):
         admit(POLICIES[policy](), ledger, Request(f"t{number}", hosts))
@@ -341,13 +341,13 @@ def test_the_shared_plane_comes_first_and_has_no_other_links():
     for change, words in (
         (substitute(CHAINS, "id: 2\n", "id: 9\n"), "overwrites its entries"),
         (substitute(GROUPS, r"laas.plane-hca\nport-guid: \w+, ", "laas.plane-hca\nport-guid: "),
-         "of the shared plane lacks"),
+         "of the common plane lacks"),
         (substitute(GROUPS, r"(laas.plane-sw\nport-guid: \w+@)1/", r"\g<1>"),
-         "of the shared plane lacks"),
+         "of the common plane lacks"),
         (substitute(TOPOS, r"sw-grp: laas.plane-sw", "sw-grp: laas-a-sw"),
          "not of one tenant"),
         (substitute(TOPOS, r"topology\nid: 1\n(.*\n)*?end-topology\n", ""),
-         "the shared plane has no topology"),
+         "the common plane has no topology"),
     ):  # fmt: skip
         files = dict(good)
         change(files)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The cost of a shared plane to tenants, and the leaves that it does not reach."""
+"""The cost of a common plane to tenants, and the leaves that it does not reach."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.budget import UNBOUNDED, RequestBudget
+from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.inventory import Inventory, Switch
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies.base import BudgetedPolicy, Policy
-from laas_service.domain.shared_plane import SharedPlane
 from laas_service.domain.topology import LeafLink
 
 
@@ -35,7 +35,7 @@ class Cost:
 class Reach:
     """The links of a plane, and where it cannot keep shared traffic off tenants' links."""
 
-    plane: SharedPlane
+    plane: CommonPlane
 
     leaf_links: int
     """How many leaf links it has, without absent ones."""
@@ -53,7 +53,7 @@ class Reach:
 
 
 def costs(
-    fabric: LedgerView, plane: SharedPlane, policies: Collection[Policy], work: int = UNBOUNDED
+    fabric: LedgerView, plane: CommonPlane, policies: Collection[Policy], work: int = UNBOUNDED
 ) -> list[tuple[Cost, Cost]]:
     """For each policy, the capacity with the present plane and with ``plane``.
 
@@ -72,7 +72,7 @@ def costs(
     ]
 
 
-def without_tenants(fabric: LedgerView, plane: SharedPlane) -> Ledger:
+def without_tenants(fabric: LedgerView, plane: CommonPlane) -> Ledger:
     """The fabric without tenants, with ``plane`` withheld."""
     empty = fabric.surface()
     for id in tuple(empty.allocations):
@@ -95,7 +95,7 @@ def _cost(unbounded: Policy, empty: Ledger, meter: RequestBudget) -> Cost:
     return Cost(policy.name, largest, beyond, meter.cut)
 
 
-def reach(fabric: LedgerView, inventory: Inventory, plane: SharedPlane) -> Reach:
+def reach(fabric: LedgerView, inventory: Inventory, plane: CommonPlane) -> Reach:
     """The links of a plane in the present state of the fabric."""
     tree, topology = fabric.topology.tree, fabric.topology
     links = [link for link in plane.links(tree) if link not in topology.absent_links]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The shared plane: links withheld from tenants, for traffic that belongs to no tenant.
+"""The common plane: links withheld from tenants, for traffic that belongs to no tenant.
 
 LaaS (ANCS'16) gives every tenant links of its own. Storage, gateways, the subnet manager
-and idle hosts also need links; without a shared plane they use those of tenants. An operator
+and idle hosts also need links; without a common plane they use those of tenants. An operator
 who withholds L2 indices from allocation confines this shared traffic to the plane.
 """
 
@@ -17,7 +17,7 @@ from laas_service.domain.topology import LeafLink, Link, Xgft
 
 
 @dataclass(frozen=True, slots=True)
-class SharedPlane:
+class CommonPlane:
     """L2 indices and spines, the same in every pod and spine group.
 
     The plane withholds the leaf links to ``l2`` and the spine links of every L2 switch to
@@ -46,7 +46,7 @@ class SharedPlane:
         return " and ".join(parts) or "nothing"
 
     @classmethod
-    def of(cls, tree: Xgft, l2: tuple[int, ...] = (), spines: tuple[int, ...] = ()) -> SharedPlane:
+    def of(cls, tree: Xgft, l2: tuple[int, ...] = (), spines: tuple[int, ...] = ()) -> CommonPlane:
         """The plane of these indices on a tree.
 
         Raises:
@@ -89,5 +89,5 @@ class SharedPlane:
         return (link for link in tree.links() if self and self.withholds(tree, link))
 
 
-NO_PLANE = SharedPlane()
+NO_PLANE = CommonPlane()
 """No link is withheld: shared traffic follows D-mod-k over all links, owned or not."""

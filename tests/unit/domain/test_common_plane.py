@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A shared plane carries shared traffic, is withheld from tenants, and can be returned."""
+"""A common plane carries shared traffic, is withheld from tenants, and can be returned."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laas_service.domain import shared_plane_cost
+from laas_service.domain import common_plane_cost
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Allocation, NoFit, Request, Shape
+from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.errors import Conflict, DoubleClaim, InvalidInput
 from laas_service.domain.ledger import Ledger, Masks
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.routing.fabric_tables import forwarding_tables
-from laas_service.domain.shared_plane import NO_PLANE, SharedPlane
 from laas_service.domain.topology import LeafLink, SpineLink, Topology, Xgft
 from laas_service.domain.verification import (
     credit_loop,
@@ -59,7 +59,7 @@ def filled(fabric: Ledger, rng: Random) -> Ledger:
 @given(seed=st.integers(0, 10**6))
 def test_withheld_links_are_as_unavailable_as_failed_ones(name, l2, spines, seed):
     topology = TOPOLOGIES[name]
-    plane = SharedPlane.of(topology.tree, l2, spines)
+    plane = CommonPlane.of(topology.tree, l2, spines)
     fabric, rng = Ledger(topology), Random(seed)
     break_things(fabric, rng, 2)
     down = fabric.copy()
@@ -80,7 +80,7 @@ def test_withheld_links_are_as_unavailable_as_failed_ones(name, l2, spines, seed
 @given(seed=st.integers(0, 10**6))
 def test_no_history_allocates_a_withheld_link_and_all_links_come_back(name, l2, spines, seed):
     topology, rng = TOPOLOGIES[name], Random(seed)
-    plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
+    plane, fabric = CommonPlane.of(topology.tree, l2, spines), Ledger(topology)
     empty = fabric.state()
     fabric.withhold(plane)
     filled(fabric, rng)
@@ -110,20 +110,20 @@ def test_a_link_that_a_tenant_holds_cannot_be_withheld():
     fabric.claim(build(FULL, Shape(1, 2, 2), "red"))
     before = fabric.state()
     with pytest.raises(Conflict, match=r"L2 index 0 cannot be withheld.*release them first: red"):
-        fabric.withhold(SharedPlane.of(FULL.tree, (0,)))
+        fabric.withhold(CommonPlane.of(FULL.tree, (0,)))
     assert fabric.state() == before
-    fabric.withhold(SharedPlane.of(FULL.tree, (2,)))
+    fabric.withhold(CommonPlane.of(FULL.tree, (2,)))
     with pytest.raises(DoubleClaim):
         fabric.claim(build(FULL, Shape(1, 2, 3), "blue", pod=1))
 
 
 def test_another_plane_frees_the_links_of_the_old_one():
     fabric = Ledger(FULL)
-    fabric.withhold(SharedPlane.of(FULL.tree, (0,)))
+    fabric.withhold(CommonPlane.of(FULL.tree, (0,)))
     fabric.fail_link(LeafLink(0, 0, 0))
-    fabric.withhold(SharedPlane.of(FULL.tree, (1,)))
+    fabric.withhold(CommonPlane.of(FULL.tree, (1,)))
     other = Ledger(FULL)
-    other.withhold(SharedPlane.of(FULL.tree, (1,)))
+    other.withhold(CommonPlane.of(FULL.tree, (1,)))
     other.fail_link(LeafLink(0, 0, 0))
     assert fabric.state() == other.state()
 
@@ -135,7 +135,7 @@ def test_masks_and_links_of_a_plane_agree(name):
     for l2, spines in (((0,), ()), ((0,), (0,)), ((), (0,))):
         if (not tree.w[2] and spines) or len(l2) == tree.l2_per_pod:
             continue
-        plane = SharedPlane.of(tree, l2, spines)
+        plane = CommonPlane.of(tree, l2, spines)
         fabric = Ledger(topology)
         fabric.withhold(plane)
         part, whole = Masks.of_plane(topology, plane), Masks.whole(topology)
@@ -162,13 +162,13 @@ def test_masks_and_links_of_a_plane_agree(name):
 )
 def test_the_refusal_of_a_wrong_plane_names_the_field(l2, spines, field):
     with pytest.raises(InvalidInput) as refused:
-        SharedPlane.of(FULL.tree, l2, spines)
+        CommonPlane.of(FULL.tree, l2, spines)
     assert refused.value.field == field
 
 
 def test_two_levels_have_no_spines():
     with pytest.raises(InvalidInput, match="the tree has none"):
-        SharedPlane.of(TOPOLOGIES["two-level"].tree, (), (0,))
+        CommonPlane.of(TOPOLOGIES["two-level"].tree, (), (0,))
 
 
 # -- routing, checked by verification ---------------------------------------------------
@@ -183,7 +183,7 @@ def test_an_owned_link_carries_packets_of_its_owner_only(name, l2, spines, direc
     inventory = inventory_of(topology, directors)
     if directors and topology.tree.spines_per_group > 1 and not spines:
         spines = (0,)  # a director is withheld only if its spines are named
-    plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
+    plane, fabric = CommonPlane.of(topology.tree, l2, spines), Ledger(topology)
     fabric.withhold(plane)
     allocations = list(filled(fabric, rng).allocations.values())
     routed = forwarding_tables(topology, inventory, allocations, plane=plane)
@@ -201,7 +201,7 @@ def test_an_owned_link_carries_packets_of_its_owner_only(name, l2, spines, direc
 def test_everything_is_reachable_when_cables_of_the_plane_have_failed(name, l2, spines, seed):
     topology, rng = TOPOLOGIES[name], Random(seed)
     inventory = inventory_of(topology)
-    plane, fabric = SharedPlane.of(topology.tree, l2, spines), Ledger(topology)
+    plane, fabric = CommonPlane.of(topology.tree, l2, spines), Ledger(topology)
     fabric.withhold(plane)
     for link in rng.sample(sorted(plane.links(topology.tree), key=topology.tree.link_id), 2):
         fabric.fail_link(link)
@@ -216,7 +216,7 @@ def test_everything_is_reachable_when_cables_of_the_plane_have_failed(name, l2, 
 
 def test_a_leaf_that_the_plane_does_not_reach_uses_other_links_and_is_named():
     inventory = inventory_of(FULL)
-    plane, fabric = SharedPlane.of(FULL.tree, (0,)), Ledger(FULL)
+    plane, fabric = CommonPlane.of(FULL.tree, (0,)), Ledger(FULL)
     fabric.withhold(plane)
     fabric.fail_link(LeafLink(1, 0, 0))
     allocations = list(filled(fabric, Random(3)).allocations.values())
@@ -227,16 +227,16 @@ def test_a_leaf_that_the_plane_does_not_reach_uses_other_links_and_is_named():
     assert broken
     hosts = {f"h{host}" for host in range(leaf * 3, leaf * 3 + 3)}
     assert all(any(host in line for host in hosts) for line in broken)
-    (unreached,) = shared_plane_cost.reach(fabric, inventory, plane).unreached
+    (unreached,) = common_plane_cost.reach(fabric, inventory, plane).unreached
     assert unreached.guid == inventory.leaf_guids[leaf]
 
 
 def test_directors_that_tenants_also_use_are_named():
     fabric, inventory = Ledger(FULL), inventory_of(FULL, directors=True)
-    mixed = shared_plane_cost.reach(fabric, inventory, SharedPlane.of(FULL.tree, (0,))).mixed
+    mixed = common_plane_cost.reach(fabric, inventory, CommonPlane.of(FULL.tree, (0,))).mixed
     assert [switch.guid for switch in mixed] == [0x300000, 0x300001, 0x300002]
-    named = SharedPlane.of(FULL.tree, (0,), (1,))
-    assert shared_plane_cost.reach(fabric, inventory, named).mixed == ()
+    named = CommonPlane.of(FULL.tree, (0,), (1,))
+    assert common_plane_cost.reach(fabric, inventory, named).mixed == ()
 
 
 # -- its cost ---------------------------------------------------------------------
@@ -246,11 +246,11 @@ def test_on_a_full_tree_full_leaf_policies_lose_all_capacity_beyond_a_pod():
     fabric = Ledger(Topology(Xgft((4, 4, 4), (1, 4, 4))))
     fabric.claim(build(fabric.topology, Shape(1, 2, 2), "red"))
     before = fabric.state()
-    plane = SharedPlane.of(fabric.topology.tree, (3,))
+    plane = CommonPlane.of(fabric.topology.tree, (3,))
     offered = [POLICIES[name]() for name in ("jigsaw", "laas", "lc", "simple")]
     costs = {
         present.policy: (present, changed)
-        for present, changed in shared_plane_cost.costs(fabric, plane, offered)
+        for present, changed in common_plane_cost.costs(fabric, plane, offered)
     }
     largest = {name: present.largest for name, (present, _) in costs.items()}
     assert largest == dict.fromkeys(costs, 64)
@@ -271,8 +271,8 @@ def test_on_a_full_tree_full_leaf_policies_lose_all_capacity_beyond_a_pod():
 
 def test_a_tree_with_a_spare_uplink_on_every_leaf_loses_no_capacity():
     fabric = Ledger(Topology(Xgft((3, 4, 4), (1, 4, 4))))
-    plane = SharedPlane.of(fabric.topology.tree, (3,))
-    for present, changed in shared_plane_cost.costs(
+    plane = CommonPlane.of(fabric.topology.tree, (3,))
+    for present, changed in common_plane_cost.costs(
         fabric, plane, [policy() for policy in POLICIES.values()]
     ):
         assert changed == present
