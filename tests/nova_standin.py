@@ -244,7 +244,7 @@ class Cloud:
             if aggregate_id in self.busy:
                 self.overlaps.append(self.aggregates[aggregate_id].name)
             self.busy.add(aggregate_id)
-        time.sleep(0.002)
+        time.sleep(0.002)  # so that another request can overlap with this one
         try:
             yield
         finally:

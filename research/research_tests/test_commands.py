@@ -15,7 +15,7 @@ from laas_research.experiments import EXPERIMENTS
 from laas_research.experiments.figures import kept_run as kept_trial
 from laas_service.cmd.simulate import RESEARCH
 from laas_service.simulator.checkpoints import Results
-from tests.functional.test_simulate import SYNTHETIC, on_a_terminal, simulate
+from tests.functional.test_simulate import SYNTHETIC, at_a_terminal, simulate
 
 
 def research(*options):
@@ -40,9 +40,9 @@ def test_an_unknown_suite_is_answered_with_those_that_exist(tmp_path):
     assert ", ".join(command.SUITES) in done.stderr
 
 
-def test_many_trials_on_a_terminal_show_a_bar(tmp_path):
+def test_many_trials_at_a_terminal_show_a_bar(tmp_path):
     options = ("adaptive-fit", "--size", 0.02, "--runs", 1)
-    status, written = on_a_terminal(*options, "--checkpoint", tmp_path, "--workers", 1)
+    status, written = at_a_terminal(*options, "--checkpoint", tmp_path, "--workers", 1)
     assert status == 0, written
     assert "Traceback" not in written
     assert "48/48" in written

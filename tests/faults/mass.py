@@ -108,7 +108,7 @@ def play(site: Site, event: Mass, *, quiet: float = 20.0) -> Result:
         result.marked = max(result.marked, len(site.failed))
         result.absent = max(result.absent, len(memory.hosts))
         result.foreign = max(result.foreign, site.pairs(known).foreign)
-        time.sleep(0.5)
+        time.sleep(0.5)  # between two samples
     assert result.marked <= allowed, f"{result}: {site.describe()}"
     result.generations = published_generation(root, ID) - before
     _recover(site)

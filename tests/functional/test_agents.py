@@ -71,7 +71,7 @@ class Site:
         """Run rounds of the worker; the pause makes every postponed step due again."""
         for _ in range(number):
             self.parts.fabric_leases.run_once()
-            time.sleep(0.02)
+            time.sleep(0.02)  # a postponed step is due again
 
     def becomes(self, state, id):
         def became() -> bool:

@@ -26,7 +26,7 @@ def end(*_):
     sys.exit()
 signal.signal(signal.SIGTERM, end)
 print(os.getpid(), child.pid, flush=True)
-time.sleep(3600)
+time.sleep(3600)  # until it is killed
 """
 """A server that has a child and takes two seconds to end."""
 
@@ -43,7 +43,7 @@ thread.start()
 thread.join()
 time.sleep(1)  # a leash that hangs on the thread would end the server meanwhile
 print("ready", flush=True)
-time.sleep(3600)
+time.sleep(3600)  # until it is killed
 """
 """Starts the server in a thread that ends; the server must keep running."""
 

@@ -5,16 +5,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 from functools import partial
-from random import Random
 
 import pytest
 
 from laas_service.adapters.db.transactions import utc_now
 from laas_service.adapters.fabric_import import generator
-from laas_service.app.lifecycle import State
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.round import CounterMode
 from laas_service.domain.admission.admit import admit
@@ -26,9 +23,8 @@ from laas_service.domain.inventory import PortRef
 from laas_service.domain.policies.jigsaw import Jigsaw
 from opensm_writer import parse
 from opensm_writer.local import LocalSubnetManager
-from tests.convergers import Convergers, Observing
+from tests.convergers import Observing
 from tests.drafts import on_ledger
-from tests.fakes import FakeCompute
 from tests.functional.test_opensm import TENANTS, site, top_guid, tree_site
 from tests.marks import needs_ibsim
 from tests.waiting import eventually
@@ -111,26 +107,6 @@ def test_a_dead_spine_is_left_out_until_it_returns(here):
         lambda: f"the returned switch is compared: {here.manager.applied('site')}",
     )
     assert spine in here.rows()
-
-
-def test_a_new_tenant_becomes_active_while_a_spine_is_dead(here, store):
-    spine = here.inventory.spine_guids[0]
-    here.sim.console(f'Unlink "S-{spine:016x}"')
-    eventually(lambda: states(here), "the spine is dead")
-    shutil.rmtree(here.sim.directory / "files")
-    store.fabrics.add("site", here.topology, here.inventory)
-    worker = Convergers(store, FakeCompute(), here.manager, now=utc_now, chance=Random(1))
-    new = AllocationRequest(
-        id="a", fabric="site", name="a", project_id="blue", policy="jigsaw", hosts=18
-    )
-    store.admissions.admit(new, on_ledger(partial(admit, Jigsaw(), request=Request("a", 18))))
-
-    def is_active():
-        worker.run_once()
-        return store.allocations.get("a").state is State.ACTIVE
-
-    eventually(is_active, lambda: str(here.manager.applied("site")))
-    assert here.manager.applied("site").without == (spine,)
 
 
 def test_a_silent_spine_is_unconfirmed(here):

@@ -3,11 +3,8 @@
 """``laas-plan`` as a command: files, streams and exit status."""
 
 import json
-import os
-import pty
 import subprocess
 import sys
-from contextlib import suppress
 from random import Random
 
 import pytest
@@ -20,6 +17,7 @@ from opensm_writer import parse
 from tests.cablings import NO_TREES
 from tests.managers import EIGHT_RAILS
 from tests.shared import SHARED, needs_shared
+from tests.terminal import on_a_terminal
 
 COMMAND = [sys.executable, "-m", "laas_service.cmd.plan"]
 XGFT = "3;4,4,4;1,4,4"
@@ -79,21 +77,8 @@ DAY = [
 
 def at_a_terminal(*args, requests, columns=80):
     """What ``laas-plan`` prints on a pseudo-terminal, which it gets requests from a pipe."""
-    controller, terminal = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
-    with subprocess.Popen(
-        [*COMMAND, *args], stdin=subprocess.PIPE, stdout=terminal, env=environment
-    ) as process:
-        os.close(terminal)
-        assert process.stdin is not None
-        process.stdin.write("".join(json.dumps(x) + "\n" for x in requests).encode())
-        process.stdin.close()
-        written = b""
-        with open(controller, "rb", buffering=0) as screen, suppress(OSError):
-            # Linux reports EIO when the last process has closed the terminal.
-            while piece := screen.read(4096):
-                written += piece
-    return written.decode().replace("\r\n", "\n")
+    text = "".join(json.dumps(x) + "\n" for x in requests)
+    return on_a_terminal([*COMMAND, *args], columns, text)[1]
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
@@ -22,6 +20,7 @@ from laas_service.cmd.simulate import RESEARCH, main
 from laas_service.domain.verification import violations
 from laas_service.simulator.scenario import TIMES
 from tests.shared import SHARED, needs_shared
+from tests.terminal import on_a_terminal
 
 CONTRACT = {
     "policy", "hosts", "jobs", "seed", "utilization", "utilization_allocated", "makespan",
@@ -68,27 +67,15 @@ def test_a_snapshot_may_be_a_page(tmp_path):
     assert shown["counts"]["hosts"]["allocated"] == sum(t["hosts"] for t in shown["tenants"]) > 0
 
 
-def on_a_terminal(*options):
-    """Run laas-simulate on a pseudo-terminal; return its exit status and what it wrote."""
-    command = [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, options)]
-    controller, terminal = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(
-        command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment
-    ) as process:
-        os.close(terminal)
-        written = b""
-        with open(controller, "rb", buffering=0) as screen, suppress(OSError):
-            # Linux reports EIO when the last process has closed the terminal.
-            while piece := screen.read(4096):
-                written += piece
-        return process.wait(), written.decode()
+def at_a_terminal(*options):
+    """The exit status of laas-simulate, and what it writes on a terminal."""
+    return on_a_terminal([sys.executable, "-m", "laas_service.cmd.simulate", *options])
 
 
 @pytest.mark.parametrize("jobs", [1, 50, 2000])
 def test_a_run_on_a_terminal_shows_a_bar_and_ends_with_the_figures(jobs):
     """The run with one job ends before the progress bar has computed a speed."""
-    status, written = on_a_terminal(
+    status, written = at_a_terminal(
         "run", "--policy", "jigsaw", "--radix", 4, "--synthetic", f"exp:3:{jobs}"
     )
     assert status == 0, written
@@ -101,7 +88,7 @@ def test_a_run_on_a_terminal_shows_a_bar_and_ends_with_the_figures(jobs):
 
 def test_many_runs_on_a_terminal_show_a_bar(tmp_path):
     options = ("sweep", "--radix", 4, "--policy", "laas", "ta", "--synthetic", "exp:3:50")
-    status, written = on_a_terminal(*options, "--checkpoint", tmp_path, "--workers", 1)
+    status, written = at_a_terminal(*options, "--checkpoint", tmp_path, "--workers", 1)
     assert status == 0, written
     assert "Traceback" not in written
     assert "2/2" in written
@@ -113,7 +100,7 @@ def test_a_run_that_goes_on_shows_a_bar_from_there(tmp_path):
     command = [sys.executable, "-m", "laas_service.cmd.simulate", *map(str, LONG)]
     command += ["--checkpoint", str(state), "--checkpoint-every", "0"]
     killed_when_saved(command, state)
-    status, written = on_a_terminal(*LONG, "--checkpoint", state)
+    status, written = at_a_terminal(*LONG, "--checkpoint", state)
     assert status == 0, written
     assert "Traceback" not in written
     assert "300/300" in written

@@ -69,7 +69,7 @@ def expired(keystone, name, project):
     """A token that has just expired."""
     keystone.restart(expiration=1)
     token = keystone.token(name, project=project)
-    time.sleep(2)
+    time.sleep(2)  # twice the life of a token; Keystone counts whole seconds
     keystone.restart(expiration=LONG)
     return token
 

@@ -111,7 +111,7 @@ class PostgreSql(Daemon):
         while self._run(f"SELECT count(*) {others}"):
             if time.monotonic() > until:
                 self._run(f"SELECT count(pg_terminate_backend(pid)) {others}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks at the transactions
 
     def promote(self, old: PostgreSql) -> None:
         """Become the primary, once everything that ``old`` committed is here."""

@@ -57,7 +57,7 @@ def test_a_controller_that_restarts_loses_no_job(cluster):
     cluster.wait_for_start(jobs[0])
     for _ in range(2):  # each time it may have forgotten that jobs run
         cluster.kill_controller()
-        time.sleep(1)
+        time.sleep(1)  # between two looks
     cluster.wait(jobs)
     cluster.wait_until_free()
     assert not cluster.violations(jobs)

@@ -320,7 +320,7 @@ class Client:
             path = f"/v1/allocations/{told.id}"
             answer = self._until_answered("give back", "DELETE", path)
             while answer.code == "conflict":  # a child is still being released
-                time.sleep(0.2)
+                time.sleep(0.2)  # as a client that repeats its request
                 answer = self._until_answered("give back", "DELETE", path)
             if answer.status == 202:
                 told.live = False
@@ -357,7 +357,7 @@ class Client:
                 self._figures.count(kind, "lost")
                 if noted is not None:
                     self._history.add(*noted, LOST, asked)
-                time.sleep(0.1)
+                time.sleep(0.1)  # as a client that repeats its request
                 continue
             if noted is not None:
                 self._tell(noted, _told(noted[1], answer), asked)
@@ -365,7 +365,7 @@ class Client:
             outcome = f"{answer.status} {answer.code}".strip()
             self._figures.count(kind, outcome)
             if answer.status == 503 and answer.retry_after and time.monotonic() < until:
-                time.sleep(0.1)
+                time.sleep(0.1)  # as a client that repeats its request
                 continue
             if (waited := time.monotonic() - first) > STARVED:
                 self._complaints.add_found(f"starved: {self.name} waited {waited:.0f} s to {kind}")

@@ -461,7 +461,7 @@ class Site:
                 break
             for server in self.servers:
                 server.send(signal.SIGCONT)
-            time.sleep(0.05)
+            time.sleep(0.05)  # whoever had the lock goes on
         yield
         for server in self.servers:
             server.send(signal.SIGCONT)
@@ -485,7 +485,7 @@ class Site:
             try:
                 return evidence.tables(self.engine)
             except (sa.exc.DBAPIError, DBError):
-                time.sleep(0.1)
+                time.sleep(0.1)  # the gate that cut the connection opens again
 
     def generations(self) -> dict[str, int]:
         with self.engine.connect() as connection:
@@ -665,7 +665,7 @@ class Chaos:
             with suppress(sa.exc.DBAPIError):  # the connection was cut
                 if not any(mine in owner for owner in self._site.leases().values()):
                     return
-            time.sleep(0.1)
+            time.sleep(0.1)  # between two looks at the leases
 
     def _part(self) -> None:
         """Hold back one direction between a process and its clients, or the database."""

@@ -253,7 +253,7 @@ class _Storm:
                 rewind.put_back(self._site.engine, copy)
                 return
             except (sa.exc.DBAPIError, DBError):
-                time.sleep(0.1)
+                time.sleep(0.1)  # another connection is tried
 
     def _put_back_asleep(self, copy: rewind.Rows) -> None:
         """Let one new API process make generations of the numbers that were lost.
@@ -306,7 +306,7 @@ class _Storm:
             if time.monotonic() > end:
                 self._complaints.add(*found)
                 return
-            time.sleep(0.5)
+            time.sleep(0.5)  # between two looks at what has to agree in the end
 
     def _agreement(self, seen: Tables) -> list[str]:
         """Differences between the record, compute and the published routes."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -108,3 +109,11 @@ def test_a_class_name_stands_for_one_idea():
     """Rows end in ``Row``, and the schemas of answers in ``Answer``."""
     names = house.repeated_names(house.modules(house.HERE, *house.PRODUCT))
     assert len(names) <= house.REPEATED, names
+
+
+def test_each_sleep_of_the_tests_says_why():
+    """A test waits for an event; where there is none, the line names the reason."""
+    places = [path for path in (house.HERE / "tests").rglob("*.py") if "bench" not in path.parts]
+    assert len(places) > 400
+    bare = re.compile(r"time\.sleep\([\d.]+\)\s*$", re.MULTILINE)
+    assert [str(path) for path in places if bare.search(path.read_text())] == []

@@ -396,7 +396,7 @@ def test_names_that_several_have_are_not_guessed(laas):
 
 
 def test_waiting_in_vain_is_a_failure(laas, deployment):
-    deployment.while_waiting = lambda: time.sleep(0.02)
+    deployment.while_waiting = lambda: time.sleep(0.02)  # time passes, nothing else
     words = ("allocation", "create", "--name", "x", "--hosts", "1", "--wait", "0.1")
     status, out, err = laas(*words)
     (made,) = answered(laas, "allocation", "list")

@@ -162,7 +162,7 @@ def test_a_client_that_reads_slowly_gets_every_answer(serving):
         slow_until = time.monotonic() + 12
         while time.monotonic() < slow_until:
             read.extend(reader.read())
-            time.sleep(0.2)
+            time.sleep(0.2)  # a slow client, for three times the time-out
 
         def complete():
             read.extend(reader.read(2**20))

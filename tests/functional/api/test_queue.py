@@ -92,10 +92,6 @@ def easy(deployment):
     return Site(deployment, EASY)
 
 
-def test_there_is_room_so_nobody_waits(easy):
-    assert easy.wait("a", 4)["state"] == "allocating"
-
-
 def test_who_waits_is_served_in_order(fifo):
     blue = fifo.give("blue", 32)
     born = fifo.wait("a", 20)
@@ -257,12 +253,6 @@ def test_each_says_what_it_waits_for(easy):
     assert (waits["code"], waits["expected_start"]) == ("too_few_hosts", None)
 
 
-def test_no_start_is_expected_while_ends_are_unknown(easy):
-    easy.give("blue", 32)
-    assert easy.wait("a", 12)["waits_for"]["expected_start"] is None
-    assert easy.ask("b", 1, duration=1).json["code"] == "too_few_hosts"
-
-
 def test_only_who_does_not_delay_the_first_overtakes(easy):
     easy.give("blue", 24, duration=1000)
     easy.wait("large", 32)
@@ -344,14 +334,6 @@ def test_tenants_see_their_own_place_only(fifo):
     fifo.wait("b", 4, project_id="blue")
     listed = fifo.client.get("/v1/allocations?state=queued&project_id=blue").json["allocations"]
     assert [(one["name"], one["position"]) for one in listed] == [("b", 2)]
-
-
-def test_a_quota_refuses_instead_of_queueing(deployment):
-    client = deployment.client(one_per_project=True)
-    body = {"name": "a", "hosts": 30, "project_id": "red"}
-    assert client.post("/v1/allocations", json=body).status_code == 202
-    answer = client.post("/v1/allocations", json={**body, "wait": True})
-    assert (answer.status_code, answer.json["code"]) == (409, "quota")
 
 
 def test_the_queue_is_measured(fifo):

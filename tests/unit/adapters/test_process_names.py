@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
 from laas_service.adapters import process_names
+from tests.waiting import eventually
 
 SAY = (
     "from laas_service.adapters import process_names\n"
@@ -38,10 +38,7 @@ def test_gone_when_it_was_killed_even_if_nobody_has_noticed(other):
     name = other.stdout.readline().strip()
     assert not process_names.is_gone(name)
     other.kill()
-    until = time.monotonic() + 60
-    while not process_names.is_gone(name):  # a zombie counts as gone
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    eventually(lambda: process_names.is_gone(name), "a zombie counts as gone")
     other.wait()
     assert process_names.is_gone(name)
 
