@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The cleaning steps of the operator that a node owes when it leaves an allocation; pure.
+"""The operator's cleaning steps that a node still has to run after an allocation; pure.
 
 Ironic runs such steps (manual cleaning) on a node that is ``manageable``, and does not tell
-afterwards that it did. So a property of the node records what is owed, and the moment since which
-the node was manageable before the steps were asked for: a node that is manageable since another
+afterwards that it did. So a property of the node records the pending steps, and the moment since
+which the node was manageable before they were asked for: a node that is manageable since another
 moment has run them.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from laas_service.domain.errors import InvalidInput
 
 PROPERTY = "laas_cleaning"
-"""The property with the debt."""
+"""The property that records them."""
 
 OPTION = "[compute] clean_steps"
 
@@ -29,8 +29,8 @@ Steps = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Debt:
-    """The steps that a node owes since it left ``allocation``; none if ``paid``.
+class PendingCleaning:
+    """The steps that a node has to run since it left ``allocation``; none if ``paid``.
 
     ``seen``: since when the node was manageable when they were asked for, or paid, as Ironic
     writes it (``provision_updated_at``); None before they are asked for.
@@ -45,7 +45,7 @@ class Debt:
         return {"allocation": self.allocation, "seen": self.seen, "paid": self.paid}
 
 
-class Deed(enum.Enum):
+class CleaningAction(enum.Enum):
     """What Ironic is asked for."""
 
     MANAGE = "manage"
@@ -55,38 +55,40 @@ class Deed(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The debt to record, and what to ask Ironic for after that (None: nothing)."""
+    """The pending to record, and what to ask Ironic for after that (None: nothing)."""
 
-    debt: Debt
-    deed: Deed | None = None
+    pending: PendingCleaning
+    action: CleaningAction | None = None
 
 
-def next_of(debt: Debt, state: str, since: str, last_error: str = "", inspected: str = "") -> Next:
+def next_of(
+    pending: PendingCleaning, state: str, since: str, last_error: str = "", inspected: str = ""
+) -> Next:
     """The next step for a node that has been in this state ``since`` then.
 
     ``last_error`` is empty unless its last transition failed, ``inspected`` when it was last. Both
     tell that it may have become manageable anew without the steps. A node whose steps failed is
-    left to an operator, as is one in another state. It owes the steps still.
+    left to an operator, as is one in another state. Its steps stay pending.
     """
-    unasked = replace(debt, seen=None)
+    unasked = replace(pending, seen=None)
     if state == "available":
-        return Next(debt) if debt.paid else Next(unasked, Deed.MANAGE)
+        return Next(pending) if pending.paid else Next(unasked, CleaningAction.MANAGE)
     if state != "manageable":
-        return Next(debt if debt.paid else unasked)
-    if debt.paid:
-        return Next(debt, Deed.PROVIDE if debt.seen == since else None)
-    if debt.seen is None or debt.seen == since or last_error or inspected >= debt.seen:
-        return Next(replace(debt, seen=since), Deed.RUN)
-    return Next(replace(debt, seen=since, paid=True), Deed.PROVIDE)
+        return Next(pending if pending.paid else unasked)
+    if pending.paid:
+        return Next(pending, CleaningAction.PROVIDE if pending.seen == since else None)
+    if pending.seen is None or pending.seen == since or last_error or inspected >= pending.seen:
+        return Next(replace(pending, seen=since), CleaningAction.RUN)
+    return Next(replace(pending, seen=since, paid=True), CleaningAction.PROVIDE)
 
 
-def debt_from(document: object) -> Debt | None:
-    """The debt in a property; None if it is not one of ours."""
+def cleaning_from(document: object) -> PendingCleaning | None:
+    """The pending in a property; None if it is not one of ours."""
     if not isinstance(document, Mapping) or "allocation" not in document:
         return None
     seen = document.get("seen")
     paid = document.get("paid") is True
-    return Debt(str(document["allocation"]), None if seen is None else str(seen), paid)
+    return PendingCleaning(str(document["allocation"]), None if seen is None else str(seen), paid)
 
 
 def read_steps(path: str | None) -> Steps:

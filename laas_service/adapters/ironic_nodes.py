@@ -16,7 +16,13 @@ from oslo_config import cfg
 from requests import Response
 
 from laas_service.adapters import ironic_cleaning
-from laas_service.adapters.ironic_cleaning import Debt, Deed, Steps, debt_from, next_of
+from laas_service.adapters.ironic_cleaning import (
+    CleaningAction,
+    PendingCleaning,
+    Steps,
+    cleaning_from,
+    next_of,
+)
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.wording import listed
@@ -158,8 +164,8 @@ class IronicNode:
     inspected: str
     """When it was inspected last, in the same form, or empty."""
 
-    debt: Debt | None
-    """The cleaning steps that it owes or has paid."""
+    pending: PendingCleaning | None
+    """The cleaning steps that it has to run, or has run."""
 
     @property
     def deployed(self) -> bool:
@@ -268,25 +274,29 @@ class IronicCalls(Calls):
             {"op": "replace", "path": "/lessee", "value": lessee},
             {"op": "add", "path": f"/properties/{MARK}", "value": mark.document()},
         ]
-        if node.debt and mark.allocation and not mark.leaving:
+        if node.pending and mark.allocation and not mark.leaving:
             changes.append(_FORGIVEN)
         return self._patch(node, f"set the lessee of node {node.name}", changes)
 
-    def unlease(self, node: IronicNode) -> "IronicNode | str":
+    def end_lease(self, node: IronicNode) -> "IronicNode | str":
         """Take a node from its lessee."""
         changes = [{"op": "replace", "path": "/lessee", "value": None}]
         return self._patch(node, f"clear the lessee of node {node.name}", changes)
 
-    def owe(self, node: IronicNode, debt: Debt | None) -> "IronicNode | str":
-        """Record the cleaning steps that a node owes."""
+    def record_cleaning(
+        self, node: IronicNode, pending: PendingCleaning | None
+    ) -> "IronicNode | str":
+        """Record the cleaning steps that a node has to run."""
         path = f"/properties/{ironic_cleaning.PROPERTY}"
-        change = {"op": "add", "path": path, "value": debt.document()} if debt else _FORGIVEN
+        change = {"op": "add", "path": path, "value": pending.document()} if pending else _FORGIVEN
         return self._patch(node, f"record the cleaning steps of node {node.name}", [change])
 
-    def clean(self, node: IronicNode, deed: Deed, steps: Steps) -> str | None:
+    def clean(self, node: IronicNode, action: CleaningAction, steps: Steps) -> str | None:
         """Ask for what runs cleaning steps on a node, or for what comes before or after that."""
-        more = {"clean_steps": steps} if deed is Deed.RUN else {}
-        return self._ask(f"{deed.value} node {node.name}", node, "provision", deed.value, **more)
+        more = {"clean_steps": steps} if action is CleaningAction.RUN else {}
+        return self._ask(
+            f"{action.value} node {node.name}", node, "provision", action.value, **more
+        )
 
     def unprotect(self, node: IronicNode) -> "IronicNode | str":
         """Let the node be undeployed; its lessee may have protected it."""
@@ -381,9 +391,9 @@ class Nodes:
         """One node as it is now; None if Ironic does not have it."""
         return self._cloud.node(uuid)
 
-    def unlease(self, node: IronicNode) -> str | None:
+    def end_lease(self, node: IronicNode) -> str | None:
         """Take a node from its lessee; why that is refused."""
-        written = self._cloud.unlease(node)
+        written = self._cloud.end_lease(node)
         return written if isinstance(written, str) else None
 
     def findings(self, hosts: Collection[str]) -> tuple[list[str], str]:
@@ -409,7 +419,7 @@ class Nodes:
         Its earlier owner had root there. Ironic needs an inspection to learn of other GUIDs, and
         learns of other firmware whenever it cleans a node.
         """
-        if self.owes(node):
+        if self.needs_cleaning(node):
             return ironic_cleaning.DUE
         recorded, found = set(self._guids().get(host, ())), self._cloud.guids_of(node)
         texts = []
@@ -428,7 +438,9 @@ class Nodes:
 
     def suspicion(self, host: str, node: IronicNode) -> str:
         """``changed`` again, for a host that was or owes steps; empty for others."""
-        return self.changed(host, node) if host in self._suspects or self.owes(node) else ""
+        return (
+            self.changed(host, node) if host in self._suspects or self.needs_cleaning(node) else ""
+        )
 
     def leaving(self, host: str, node: IronicNode, allocation: str) -> str:
         """Why a node may not be free yet, in words; empty if it may.
@@ -437,15 +449,15 @@ class Nodes:
         steps cannot run now, or failed, owes them still: it may be free, and is unfit.
         """
         if not node.clean:
-            if node.deployed and node.debt:
-                self._cloud.owe(node, None)  # another instance needs the steps anew
+            if node.deployed and node.pending:
+                self._cloud.record_cleaning(node, None)  # another instance needs the steps anew
             return f"{host} is {node.condition}"
         if self._steps:
-            if node.debt is None or node.debt.allocation != allocation:
-                owing = self._cloud.owe(node, Debt(allocation))
-                if isinstance(owing, str):
-                    return f"{host}: {owing}"
-                node = owing
+            if node.pending is None or node.pending.allocation != allocation:
+                recorded = self._cloud.record_cleaning(node, PendingCleaning(allocation))
+                if isinstance(recorded, str):
+                    return f"{host}: {recorded}"
+                node = recorded
             if text := self.settle(host, node):
                 return text
         if self._power_off and node.power == ON and not node.problem:
@@ -458,26 +470,26 @@ class Nodes:
 
         Nothing happens while the node is in maintenance, because Ironic would refuse.
         """
-        if not self._steps or node.debt is None or node.problem or not node.clean:
+        if not self._steps or node.pending is None or node.problem or not node.clean:
             return ""
-        following = next_of(node.debt, node.state, node.since, node.last_error, node.inspected)
-        if following.debt != node.debt:
-            recorded = self._cloud.owe(node, following.debt)
+        following = next_of(node.pending, node.state, node.since, node.last_error, node.inspected)
+        if following.pending != node.pending:
+            recorded = self._cloud.record_cleaning(node, following.pending)
             if isinstance(recorded, str):
                 return f"{host}: {recorded}"
-        if following.deed is None:
+        if following.action is None:
             return ""
-        refusal = self._cloud.clean(node, following.deed, self._steps)
+        refusal = self._cloud.clean(node, following.action, self._steps)
         return f"{host} runs its cleaning steps{f': {refusal}' if refusal else ''}"
 
-    def owes(self, node: IronicNode) -> bool:
+    def needs_cleaning(self, node: IronicNode) -> bool:
         """Whether a node is still to run cleaning steps."""
-        return bool(self._steps) and node.debt is not None and not node.debt.paid
+        return bool(self._steps) and node.pending is not None and not node.pending.paid
 
-    def welcome(self, node: IronicNode) -> None:
+    def forget_cleaning(self, node: IronicNode) -> None:
         """Forget what a node owed when it left its last allocation; it joins another one."""
-        if node.debt:
-            self._cloud.owe(node, None)
+        if node.pending:
+            self._cloud.record_cleaning(node, None)
 
     def by_host(self, others: Collection[str] = ()) -> dict[str, IronicNode]:
         """All nodes by name of their host; those of no host by their own name.
@@ -538,7 +550,7 @@ def _node(document: Mapping[str, Any]) -> IronicNode:
         document["automated_clean"],
         str(document["provision_updated_at"]),
         str(document["inspection_finished_at"] or ""),
-        debt_from(document["properties"].get(ironic_cleaning.PROPERTY)),
+        cleaning_from(document["properties"].get(ironic_cleaning.PROPERTY)),
     )
 
 

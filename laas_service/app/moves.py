@@ -42,9 +42,9 @@ from laas_service.app.room_planner import (
     MovePlan,
     Permission,
     PlannedMove,
-    PowerPlan,
     RoomPlan,
     RoomPlanner,
+    SleepPlan,
 )
 from laas_service.app.views import leaf
 from laas_service.app.wording import reasons
@@ -207,7 +207,7 @@ class Moves:
             permission.override,
         )
 
-    def advise_sleep(self, caller: Caller, fabric_id: str, permission: Permission) -> PowerPlan:
+    def advise_sleep(self, caller: Caller, fabric_id: str, permission: Permission) -> SleepPlan:
         """Moves that empty leaves, so that more switches can sleep; nothing else changes.
 
         Raises:
@@ -219,7 +219,7 @@ class Moves:
 
     def let_sleep(
         self, caller: Caller, fabric_id: str, permission: Permission, key: str | None = None
-    ) -> PowerPlan:
+    ) -> SleepPlan:
         """As ``advise_sleep``, and announce the first move; the others follow when asked again.
 
         ``key`` as in ``make_room``.
@@ -228,7 +228,7 @@ class Moves:
         """
         return found(self.begun(caller, self._sleep(fabric_id, permission), key))
 
-    def _sleep(self, fabric_id: str, permission: Permission) -> Asked[PowerPlan]:
+    def _sleep(self, fabric_id: str, permission: Permission) -> Asked[SleepPlan]:
         _check_moves(permission)
         return Asked(
             PlanQuestion(fabric_id, PlanKind.SLEEP, (permission,)),

@@ -128,7 +128,7 @@ class RoomPlan(MovePlan):
 
 
 @dataclass(frozen=True, slots=True)
-class PowerPlan(MovePlan):
+class SleepPlan(MovePlan):
     """The moves after which more switches can sleep, and those that can now and then."""
 
     now: tuple[Switch, ...]
@@ -349,7 +349,7 @@ class RoomPlanner:
 
     def plan_sleep(
         self, fabric_id: str, permission: Permission, known: RecordedPlan | None = None
-    ) -> PowerPlan:
+    ) -> SleepPlan:
         """Moves that empty leaves, of tenants that may get other hosts, if more switches are idle.
 
         Those of ``known``, if that plan holds. Of the moves found only those are planned after
@@ -369,7 +369,7 @@ class RoomPlanner:
             idle = idle_components(after, fabric.inventory).switches
             if len(idle) > len(now):
                 moves = self.remaining_moves(steps, records)
-                return PowerPlan(fabric, moves, known.cut_off, now, idle, recorded=known)
+                return SleepPlan(fabric, moves, known.cut_off, now, idle, recorded=known)
         pending = [one for one in records.values() if is_pending(one)]
         draft = with_pending(ledger, pending, done=True)
         candidates = self._movable(records.values(), permission)
@@ -392,7 +392,7 @@ class RoomPlanner:
         if len(found[0]) > len(now) or not alone:
             moves = (*map(self._pending, pending), *moves)
         recorded = RecordedPlan(tuple(move.step for move in moves), plan.cut_off)
-        return PowerPlan(fabric, moves, plan.cut_off, now, found[made], recorded=recorded)
+        return SleepPlan(fabric, moves, plan.cut_off, now, found[made], recorded=recorded)
 
     def movable(self, fabric_id: str, permission: Permission) -> dict[str, AllocationRecord]:
         """The allocations that may move, if only their links change, by id."""

@@ -11,7 +11,7 @@ from sqlalchemy import delete, select
 from laas_service.adapters.db import allocation_rows, models
 from laas_service.adapters.db.apart import refuse_shared
 from laas_service.adapters.db.desired_state import DesiredState
-from laas_service.adapters.db.forward import Forward
+from laas_service.adapters.db.generation_recovery import GenerationRecovery
 from laas_service.adapters.db.generations import new_stamp, stamp_of, stored
 from laas_service.adapters.db.reimport import Reimports
 from laas_service.adapters.db.retention import WITH_ALLOCATIONS
@@ -33,7 +33,7 @@ _GENERATIONS = select(models.FabricRow.id, models.FabricRow.generation, models.F
 
 
 @dataclass
-class StoredFabrics(DesiredState, Forward, Reimports):
+class StoredFabrics(DesiredState, GenerationRecovery, Reimports):
     """``app.ports.fabrics.Fabrics``; it also adds fabrics, and takes in what changed."""
 
     def get(self, id: str) -> FabricRecord:

@@ -95,14 +95,14 @@ class NodeCare:
         self._fitness.check(hosts, hypervisors)
         bare = (hypervisors[host].bare for host in hosts)
         for node in filter(None, bare):
-            if self._nodes and node.debt:
-                self._nodes.welcome(node)
+            if self._nodes and node.pending:
+                self._nodes.forget_cleaning(node)
 
     def clean(self, hosts: Collection[str], hypervisors: Mapping[str, Hypervisor]) -> None:
-        """Let free nodes run the cleaning steps that they owe."""
+        """Let free nodes run the cleaning steps that are pending."""
         for host in sorted(hosts):
             seen = hypervisors[host].bare
-            if not (self._nodes and seen and self._nodes.owes(seen)):
+            if not (self._nodes and seen and self._nodes.needs_cleaning(seen)):
                 continue
             if node := self._nodes.node(seen.uuid):
                 self._nodes.settle(host, node)
@@ -117,7 +117,7 @@ class NodeCare:
             if seen and self._fitness.is_misleased(seen, owners.get(host)):
                 node = self._nodes.node(seen.uuid)
                 if node and self._fitness.is_misleased(node, owners.get(host)):
-                    refusal = self._nodes.unlease(node)
+                    refusal = self._nodes.end_lease(node)
                     LOG.warning(
                         "node %s is taken from its lessee, project %s: %s",
                         host,

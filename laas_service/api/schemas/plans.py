@@ -178,7 +178,7 @@ class SleepPlanAnswer(Shown):
     """The search stopped at its budget: more could perhaps sleep."""
 
     @classmethod
-    def of(cls, plan: room_planner.PowerPlan) -> Self:
+    def of(cls, plan: room_planner.SleepPlan) -> Self:
         return cls.showing(
             **in_all(plan),
             idle_now=plan.now,
@@ -201,7 +201,7 @@ class QueueMove(Shown):
     made: bool
 
 
-class QueuePlan(HeadRoom):
+class QueuePlanAnswer(HeadRoom):
     """The last plan that makes room for a queue, with its moves."""
 
     allocation: str | None
@@ -233,12 +233,12 @@ class QueueRoomShown(Schema):
     """How moves make room for the queue of a fabric."""
 
     fabric: str
-    plan: QueuePlan | None
+    plan: QueuePlanAnswer | None
     """Null: there never was one."""
 
     @classmethod
     def shown(cls, fabric: FabricRecord, room: QueueRoom | None) -> Self:
-        return cls(fabric=fabric.id, plan=QueuePlan.shown(fabric, room) if room else None)
+        return cls(fabric=fabric.id, plan=QueuePlanAnswer.shown(fabric, room) if room else None)
 
 
 class StayingAnswer(Schema):

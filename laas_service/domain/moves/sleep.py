@@ -31,7 +31,7 @@ class UnusedSwitches:
 
 
 @dataclass(frozen=True, slots=True)
-class SleepPlan:
+class SleepMoves:
     """Moves in order; each new placement is free of everybody else's when it is made."""
 
     moves: tuple[Nearest, ...]
@@ -51,7 +51,7 @@ def plan_sleep(
     most_moves: int,
     movable: Callable[[Allocation], bool] | None = None,
     work: int = MOVES_WORK,
-) -> SleepPlan:
+) -> SleepMoves:
     """Moves of at most ``most_moves`` tenants that empty leaves, those with fewest hosts first.
 
     Greedy: a leaf is emptied if each tenant on it can leave it for leaves in use, and has not
@@ -72,7 +72,7 @@ def plan_sleep(
         free_to_go = movable is None or all(map(movable, tenants))
         if free_to_go and all(can_move(one) and one.id not in moved for one in tenants):
             moves += _emptied(draft, group, tenants, budget)
-    return SleepPlan(tuple(moves), now, unused_switches(draft), budget.cut)
+    return SleepMoves(tuple(moves), now, unused_switches(draft), budget.cut)
 
 
 def unused_switches(fabric: LedgerView) -> UnusedSwitches:

@@ -21,15 +21,15 @@ from laas_service.domain.grouping import grouped
 from laas_service.domain.sharing.cluster import Cluster, Embedding, Whole
 from laas_service.domain.sharing.hose_load import cost_of_crossing
 from laas_service.domain.sharing.link_promises import RoutedSite, amounts_of
-from laas_service.domain.sharing.migration import MachineMove, Plan
+from laas_service.domain.sharing.migration import MachineMove, Migration
 from laas_service.domain.sharing.placement import (
     COST_OF_A_STEP,
     STARTS,
     Effort,
     Engine,
+    MigrationCost,
     NotPlaced,
     Placed,
-    PlanCost,
 )
 
 VISITS = 60
@@ -100,7 +100,7 @@ class _MixedSearch:
         self.blocked.update(over)
         return not over
 
-    def cost(self, at: Places) -> PlanCost:
+    def cost(self, at: Places) -> MigrationCost:
         """Migrations and footprint."""
         counts = Counter(at.values())
         below: Counter[tuple[int, int]] = Counter()
@@ -108,11 +108,11 @@ class _MixedSearch:
             for level in range(self.tree.top):
                 below[level, self.tree.above(machine, level)] += units
         moved = sum(at[unit] != machine for unit, machine in self.remain.items())
-        return PlanCost(moved, sum(min(units, self.size - units) for units in below.values()))
+        return MigrationCost(moved, sum(min(units, self.size - units) for units in below.values()))
 
-    def _plan(self, at: Places) -> Plan:
+    def _plan(self, at: Places) -> Migration:
         units = self.remain.items()
-        return Plan(
+        return Migration(
             self.cluster,
             embedding_of(at),
             tuple(
@@ -195,7 +195,7 @@ class _MixedSearch:
         def extend(position: int, moved: int) -> None:
             """Try all places with ``at``, and the units from a position of the order on."""
             nonlocal best
-            if best is not None and PlanCost(moved, 0) >= self.cost(best):
+            if best is not None and MigrationCost(moved, 0) >= self.cost(best):
                 return
             if position == self.size:
                 if best is None or self.cost(at) < self.cost(best):

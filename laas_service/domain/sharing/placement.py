@@ -34,7 +34,7 @@ from laas_service.domain.sharing.hose_load import (
     crossing,
 )
 from laas_service.domain.sharing.link_promises import RoutedSite
-from laas_service.domain.sharing.migration import Plan, planned
+from laas_service.domain.sharing.migration import Migration, planned
 from laas_service.domain.sharing.routes import NO_LINK
 from laas_service.domain.sharing.tree import SlotTree
 
@@ -73,7 +73,7 @@ class Effort:
             raise LimitExceeded(CUT_OFF)
 
 
-class PlanCost(NamedTuple):
+class MigrationCost(NamedTuple):
     """What a plan costs; plans are compared by migrations first."""
 
     migrations: int
@@ -85,8 +85,8 @@ class PlanCost(NamedTuple):
 class Placed(NamedTuple):
     """A plan that fits."""
 
-    plan: Plan
-    cost: PlanCost
+    plan: Migration
+    cost: MigrationCost
     proven: bool
     """Whether no other embedding costs less."""
 
@@ -253,7 +253,7 @@ class _RoutedSearch:
 
     def _cheapest(
         self, offer: _Offer, costs: tree_search.CostModel = tree_search.fewest_migrations
-    ) -> Plan | None:
+    ) -> Migration | None:
         """As ``tree_search.cheapest``. Raises: LimitExceeded."""
         self.effort.spend(4 * COST_OF_A_STEP + self.tree.machines // 8 + self.size)
         return tree_search.cheapest(offer, self.cluster, costs)
@@ -313,7 +313,7 @@ class _RoutedSearch:
             limits.append(limit)
         return _Offer(self.tree, self.slots, limits, self.staying)
 
-    def cost(self, counts: Counts) -> PlanCost:
+    def cost(self, counts: Counts) -> MigrationCost:
         """Migrations and footprint of an embedding."""
         stay = sum(min(units, counts.get(m, 0)) for m, units in self.before.items())
         old = sum(self.before.values())
@@ -322,7 +322,7 @@ class _RoutedSearch:
             for level in range(self.tree.top):
                 below[level, self.tree.above(machine, level)] += units
         footprint = sum(min(units, self.size - units) for units in below.values())
-        return PlanCost(min(old, self.size) - stay, footprint)
+        return MigrationCost(min(old, self.size) - stay, footprint)
 
     def fits(self, counts: Counts) -> bool:
         """Whether all links take the load of an embedding, of the cluster or of a part of it.
@@ -393,7 +393,7 @@ class _RoutedSearch:
     # step 3
 
     def _of_all(
-        self, best: dict[int, int] | None, least: PlanCost
+        self, best: dict[int, int] | None, least: MigrationCost
     ) -> tuple[dict[int, int] | None, bool]:
         """The cheapest embedding of all, None if none fits; and whether the search came to an end.
 
@@ -419,7 +419,7 @@ class _RoutedSearch:
             nonlocal best
             for p in range(position, len(order)):
                 moved = max(0, remain - stay - min(keeps[p], missing))
-                bound = max(least, PlanCost(moved, floor))
+                bound = max(least, MigrationCost(moved, floor))
                 if missing > beyond[p] or (best is not None and bound >= self.cost(best)):
                     return
                 for units in range(min(room[p], missing), 0, -1):
@@ -548,7 +548,7 @@ class _Filling:
         return sends, receives
 
 
-def _counts(plan: Plan) -> dict[int, int]:
+def _counts(plan: Migration) -> dict[int, int]:
     return {machine: len(units) for machine, units in plan.embedding.items() if units}
 
 

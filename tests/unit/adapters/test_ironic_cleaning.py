@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laas_service.adapters.ironic_cleaning import Debt, Deed, debt_from, next_of, read_steps
+from laas_service.adapters.ironic_cleaning import (
+    CleaningAction,
+    PendingCleaning,
+    cleaning_from,
+    next_of,
+    read_steps,
+)
 from laas_service.domain.errors import InvalidInput
 
 
@@ -21,7 +27,7 @@ class Node:
         self.state, self.clock, self.since = "available", 0, "0000"
         self.last_error = self.inspected = ""
         self.clean = False
-        self.debt = Debt("a1")
+        self.pending = PendingCleaning("a1")
 
     def become(self, state, error=None):
         self.clock += 1
@@ -29,28 +35,28 @@ class Node:
         if error is not None:
             self.last_error = error
 
-    def ask(self, deed):
+    def ask(self, action):
         allowed = {
-            Deed.MANAGE: ("available", "clean failed"),
-            Deed.RUN: ("manageable",),
-            Deed.PROVIDE: ("manageable",),
+            CleaningAction.MANAGE: ("available", "clean failed"),
+            CleaningAction.RUN: ("manageable",),
+            CleaningAction.PROVIDE: ("manageable",),
         }
-        if self.state not in allowed[deed]:
+        if self.state not in allowed[action]:
             return
-        if deed is Deed.RUN:
+        if action is CleaningAction.RUN:
             self.become("cleaning", error="")
         else:
-            self.become("manageable" if deed is Deed.MANAGE else "available")
+            self.become("manageable" if action is CleaningAction.MANAGE else "available")
 
 
 def serve(node, crash):
     """One call of the service, which may crash after it has recorded what follows."""
     if node.state == "cleaning":
         return
-    following = next_of(node.debt, node.state, node.since, node.last_error, node.inspected)
-    node.debt = following.debt
-    if following.deed and not crash:
-        node.ask(following.deed)
+    following = next_of(node.pending, node.state, node.since, node.last_error, node.inspected)
+    node.pending = following.pending
+    if following.action and not crash:
+        node.ask(following.action)
 
 
 EVENTS = {
@@ -58,7 +64,7 @@ EVENTS = {
     "crash": lambda node: serve(node, crash=True),
     "done": lambda node: end(node, failed=False),
     "failed": lambda node: end(node, failed=True),
-    "operator manages": lambda node: node.ask(Deed.MANAGE),
+    "operator manages": lambda node: node.ask(CleaningAction.MANAGE),
     "operator inspects": lambda node: inspect(node),
 }
 
@@ -83,28 +89,31 @@ def test_a_node_has_paid_only_when_its_steps_ran(events):
     node = Node()
     for event in events:
         EVENTS[event](node)
-        assert node.clean or not node.debt.paid, events
+        assert node.clean or not node.pending.paid, events
     for _ in range(8):  # nothing disturbs any more
         end(node, failed=False)
         if node.state == "clean failed":
-            node.ask(Deed.MANAGE)
+            node.ask(CleaningAction.MANAGE)
         serve(node, crash=False)
-    assert node.debt.paid
+    assert node.pending.paid
     assert node.clean
 
 
 def test_a_node_that_an_operator_manages_after_it_paid_is_left_alone():
-    paid = Debt("a1", "0007", paid=True)
-    assert next_of(paid, "manageable", "0007").deed is Deed.PROVIDE
-    assert next_of(paid, "manageable", "0009").deed is None
-    assert next_of(paid, "clean failed", "0009").debt == paid
+    paid = PendingCleaning("a1", "0007", paid=True)
+    assert next_of(paid, "manageable", "0007").action is CleaningAction.PROVIDE
+    assert next_of(paid, "manageable", "0009").action is None
+    assert next_of(paid, "clean failed", "0009").pending == paid
 
 
 def test_a_debt_is_read_as_it_was_written():
-    for debt in (Debt("a1"), Debt("a1", "2026-11-26T10:00:00+00:00", paid=True)):
-        assert debt_from(json.loads(json.dumps(debt.document()))) == debt
+    for pending in (
+        PendingCleaning("a1"),
+        PendingCleaning("a1", "2026-11-26T10:00:00+00:00", paid=True),
+    ):
+        assert cleaning_from(json.loads(json.dumps(pending.document()))) == pending
     for strange in (None, "x", {}, {"seen": 1}):
-        assert debt_from(strange) is None
+        assert cleaning_from(strange) is None
 
 
 def test_files_of_steps(tmp_path):

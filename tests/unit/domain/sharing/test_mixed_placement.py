@@ -19,7 +19,7 @@ from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.sharing.cluster import Cluster, Demand
 from laas_service.domain.sharing.link_promises import RoutedSite
 from laas_service.domain.sharing.mixed_placement import MIXED
-from laas_service.domain.sharing.placement import NotPlaced, Placed, PlanCost
+from laas_service.domain.sharing.placement import MigrationCost, NotPlaced, Placed
 from tests.unit.domain.sharing.judge import worst_traffic
 from tests.unit.domain.sharing.test_placement import FULL, ROUTED, numbered
 
@@ -124,7 +124,7 @@ def test_it_fits_whenever_any_place_does_at_the_least_footprint(name, seed):
     assert answer.proven
     if isinstance(answer, Placed):
         [at] = positions(site.routes, judge, answer.plan.embedding)
-        assert answer.cost == PlanCost(0, footprint(judge, at))
+        assert answer.cost == MigrationCost(0, footprint(judge, at))
         assert answer.cost.footprint == min(footprint(judge, one) for one in found)
         site.claim(answer.plan.cluster, answer.plan.embedding)
         assert max(used(site, judge).values()) <= site._capacity.max() / 2**20 + 1e-9
@@ -152,7 +152,7 @@ def test_a_change_has_the_fewest_migrations_of_all(name, seed):
     if isinstance(answer, Placed):
         plan = answer.plan
         costs = zip(moved, found, strict=True)
-        least = min(PlanCost(m, footprint(judge, at)) for m, at in costs)
+        least = min(MigrationCost(m, footprint(judge, at)) for m, at in costs)
         assert answer.cost == least
         assert len(plan.moves) == answer.cost.migrations
         at = {unit: machine for machine, units in before.items() for unit in units}

@@ -31,7 +31,7 @@ MOST_TIMES = 100
 
 
 @dataclass
-class Forward:
+class GenerationRecovery:
     """Recognises generations of another past, and moves a fabric on above them."""
 
     transactions: Transactions
