@@ -21,7 +21,7 @@ from laas_service.app.requests import (
 )
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import ContentionFree
-from laas_service.domain.faults.degradation import Degraded, degradation
+from laas_service.domain.faults.degradation import Degraded, degradation, joined
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology
 
@@ -114,6 +114,11 @@ def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded |
     if record.faults is not None:
         links, hosts = record.faults.links, record.faults.hosts
         degraded = degradation(topology, record.traffic, links, hosts)
+        change = record.change
+        if change is not None and change.bridge is not None:
+            # Old and new hosts send to each other, over the bridge too.
+            together = degradation(topology, change.held, links, hosts)
+            degraded = joined([degraded, together])
     if _requires_no_contention(record):
         reached = contention(topology, record.traffic, degraded.links)
         degraded = replace(degraded, contention=not reached.free)

@@ -228,7 +228,7 @@ class ChangeUseCases:
 
         Raises:
             NotFound, PreconditionFailed, ConcurrentUpdate: as ``rename``.
-            Conflict: it is not active.
+            Conflict: it is not active, or links have failed while its hosts change.
         """
         record = self._lookup.expected(caller, id, versions)
         answer = begin_link_repair(self._store.placement_changes, record, caller.initiator)

@@ -38,14 +38,15 @@ def begin_link_repair(
     """Begin to replace the failed links of an allocation, and those under maintenance.
 
     ``by`` is the user who asked for it. The record comes back unchanged if none of its links has
-    failed or is under maintenance, or a change is under way; ``Degraded`` if there are no other
+    failed or is under maintenance, or they are being replaced; ``Degraded`` if there are no other
     links for its hosts.
 
     Raises:
-        Conflict: it is not active, or a container.
+        Conflict: it is not active, or a container, or its hosts are changing.
         ConcurrentUpdate: it moved on; read it again.
     """
     placed = lifecycle.check_repairable(record)
+    lifecycle.check_repairs_now(record)
     if record.change is not None or record.faults is None:
         return record
     leave = frozenset(record.faults.drained)

@@ -311,7 +311,7 @@ def window_over_reason(busy: str) -> str:
 
 
 def unusable_joining_reason(hosts: str) -> str:
-    return turned_back_reason(f"new hosts cannot be used: {hosts}")
+    return turned_back_reason(f"the new placement cannot be used: {hosts}")
 
 
 def link_repair_reason(change: Change, topology: Topology) -> str:

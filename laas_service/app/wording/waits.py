@@ -4,6 +4,8 @@
 
 from collections.abc import Sequence
 
+from laas_service.app.lifecycle import AllocationFaults
+from laas_service.domain.topology import link_name
 from laas_service.domain.wording import listed
 
 LEFT_BEHIND = "servers run on hosts that the allocation leaves"
@@ -68,3 +70,10 @@ def not_unlocked(stuck: Sequence[str]) -> str:
 def not_started(under_way: Sequence[str], stuck: Sequence[str]) -> str:
     """Why a change waits although the old hosts are empty."""
     return _servers(("servers start again", under_way), ("servers cannot be started again", stuck))
+
+
+def broken_ahead(faults: AllocationFaults, host_names: Sequence[str]) -> str:
+    """Why a change does not go on: failed parts of what it leads to."""
+    links, hosts = map(link_name, faults.links), (host_names[host] for host in faults.hosts)
+    named = [f"link {name}" for name in links] + [f"host {name}" for name in hosts]
+    return f"{listed(named)} failed"

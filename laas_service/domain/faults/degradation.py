@@ -3,14 +3,17 @@
 """The links and hosts that an allocation lacks while some of them are down."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
+from typing import TypeVar
 
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.grouping import grouped
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, link_name
 from laas_service.domain.wording import SHOWN, listed
+
+T = TypeVar("T")
 
 Leaf = tuple[int, int]
 """(pod, leaf)."""
@@ -129,6 +132,20 @@ def degradation(
         tuple(hosts),
         tuple(working.missing_uplinks()),
         tuple(working.separated_leaves()),
+    )
+
+
+def joined(found: Sequence[Degraded]) -> Degraded:
+    """What placements of one tenant lack in all; those that are told twice count once."""
+
+    def together(of: Callable[[Degraded], Iterable[T]]) -> tuple[T, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(map(of, found))))
+
+    return Degraded(
+        together(lambda one: one.links),
+        together(lambda one: one.hosts),
+        together(lambda one: one.thin),
+        together(lambda one: one.apart),
     )
 
 

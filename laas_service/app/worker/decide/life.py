@@ -207,7 +207,12 @@ class _Life:
     # -- hosts ----------------------------------------------------------------------------
 
     def unusable(self, record: AllocationRecord) -> Steps[str]:
-        """Withheld hosts of those that are not handed over yet, with reasons; or empty."""
+        """What keeps it from going on to hosts or links that it does not use yet; or empty.
+
+        Hosts that are withheld, and failed parts of the placement that a change leads to.
+        """
+        if broken := lifecycle.broken_ahead(record, self._fabric.topology):
+            return waits.broken_ahead(broken, self._fabric.inventory.host_names)
         if lifecycle.awaited_hosts(record) is None:
             return ""
         memory = yield from do.host_memory()

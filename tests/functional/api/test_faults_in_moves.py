@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Faults while a placement changes: what turns back, what is told, and what is repaired later."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.functional.api.test_make_room import ROOM, WANTED, consents
+from tests.functional.api.test_make_room import crowded as crowded
+from tests.functional.api.test_repair import say
+from tests.functional.api.test_repair import spread as spread
+from tests.functional.api.test_resize import active as active
+from tests.functional.api.test_resize import names, story
+from tests.functional.api.test_resize import work as work
+
+
+@pytest.fixture
+def preparing(client, deployment, active, work):
+    """An allocation of two hosts that gets six, whose new routes are not confirmed yet."""
+    path = active(2)
+    before = client.get(path).json
+    deployment.subnet_manager.at_once = False
+    grown = client.patch(path, json={"hosts": 6})
+    assert grown.status_code == 202, grown.text
+    work()
+    shown = client.get(path).json
+    assert shown["changing"] == "prepare"
+    return path, before, shown
+
+
+def later(deployment, work):
+    """The subnet manager goes on, and so does the worker."""
+    deployment.subnet_manager.at_once = True
+    deployment.subnet_manager.apply()
+    work()
+
+
+def test_a_change_does_not_go_on_to_a_link_that_has_failed(client, deployment, preparing, work):
+    path, before, shown = preparing
+    (link, *_) = sorted(set(shown["links"]) - set(before["links"]))
+    say(client, "failed", link)
+    later(deployment, work)
+    after = client.get(path).json
+    assert (names(after), after["links"], after["changing"]) == (
+        names(before),
+        before["links"],
+        None,
+    )
+    assert after["degraded"] is None
+    assert any(f"link {link} failed" in line for line in story(client, path))
+    assert deployment.compute.accepts(shown["joining"][0]) == set()
+
+
+def test_a_change_does_not_go_on_to_a_host_that_has_failed(client, deployment, preparing, work):
+    path, before, shown = preparing
+    failed = client.patch(f"/v1/fabrics/main/hosts/{shown['joining'][0]}", json={"state": "failed"})
+    assert failed.status_code == 200
+    later(deployment, work)
+    after = client.get(path).json
+    assert (names(after), after["changing"]) == (names(before), None)
+    assert any("turns back" in line for line in story(client, path))
+
+
+def test_a_repair_whose_new_links_fail_takes_others(client, deployment, spread, work):
+    path = spread
+    work()
+    old = client.get(path).json["links"]
+    assert old
+    deployment.subnet_manager.at_once = False
+    say(client, "failed", old[0])
+    work()
+    repairing = client.get(path).json
+    assert repairing["changing"] == "prepare"
+    taken = sorted(set(repairing["links"]) - set(old))
+    say(client, "failed", taken[0])
+    later(deployment, work)
+    later(deployment, work)
+    after = client.get(path).json
+    assert (after["changing"], after["degraded"]) == (None, None)
+    assert {old[0], taken[0]}.isdisjoint(after["links"])
+
+
+def test_repair_says_that_it_waits_for_the_hosts_to_change(client, deployment, spread, work):
+    path = spread
+    work()
+    before = client.get(path).json
+    busy = names(before)[-1:]
+    deployment.compute.servers |= dict.fromkeys(busy, before["project_id"])
+    asked = {"hosts": busy}
+    answer = client.post(f"{path}/replace-hosts", json=asked)
+    assert answer.status_code == 202, answer.text
+    work()
+    leaving = client.get(path).json
+    assert leaving["changing"] == "leave"
+    say(client, "failed", leaving["links"][0])
+    work()
+    answer = client.post(f"{path}/repair")
+    assert (answer.status_code, answer.json["code"]) == (409, "conflict")
+    assert "(step 'leave')" in answer.json["detail"]
+    assert client.get(path).json["degraded"]["links"] == [leaving["links"][0]]
+    for name in busy:
+        del deployment.compute.servers[name]
+    work()
+    after = client.get(path).json
+    assert (after["changing"], after["degraded"]) == (None, None)
+
+
+def test_a_broken_bridge_is_told(client, deployment, crowded, work):
+    for number, path in enumerate(crowded):
+        consents(client, path, movable="restart" if number == 0 else "never")
+    before = client.get(crowded[0]).json
+    for name in names(before):
+        deployment.compute.servers[name] = before["project_id"]
+        deployment.compute.broken.add(name)
+    assert client.post(ROOM, json=WANTED).status_code == 202
+    work()
+    moving = client.get(crowded[0]).json
+    assert moving["changing"] == "leave"
+    assert moving["bridge"]
+    say(client, "failed", moving["bridge"][0])
+    told = client.get(crowded[0]).json["degraded"]
+    assert told["links"] == [moving["bridge"][0]]
+    assert told["apart"], "old and new hosts do not reach each other"
