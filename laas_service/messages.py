@@ -213,7 +213,9 @@ class Applied:
     Switches by GUID, ascending: it is confirmed without those in ``without``, which are dead;
     those in ``unconfirmed`` do not answer and may still forward by other tables. ``condition`` is
     that of OpenSM, if it is known. ``stamp`` is the generation's, empty if it is not known.
-    ``spent`` is where an agent's time for its newest set went, in seconds.
+    ``spent`` is where an agent's time for its newest set went, in seconds. ``standbys`` are the
+    known managers that are not active and could become the master, by name, with the generation
+    of the set that each would route by; None: it has none.
     """
 
     generation: int | None
@@ -225,6 +227,7 @@ class Applied:
     stamp: str = ""
     running: Running = NOTHING_KNOWN
     spent: Mapping[Span, float] = field(default_factory=dict, compare=False)
+    standbys: Mapping[str, int | None] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,14 @@ def index(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
         call, query, call.use_cases.agents.agents(fabric_id), lambda agent: agent.name
     )
     behind = call.use_cases.agents.behind(fabric_id)
-    return Answer(200, schemas.AgentList.of(shown, behind, following))
+    held = call.use_cases.agents.holding_up(fabric_id)
+    return Answer(200, schemas.AgentList.of(shown, behind, held, following))
+
+
+def forget(call: Call, fabric_id: str, agent: str) -> Answer:
+    """Forget an agent whose OpenSM is gone for good: nothing is held for it any longer."""
+    gone = call.use_cases.agents.forget(call.caller, fabric_id, agent)
+    return Answer(200, schemas.AgentAnswer.of(gone, behind=False))
 
 
 def file_set(call: Call, fabric_id: str, headers: schemas.FormHeader) -> Answer:

@@ -186,6 +186,13 @@ ROUTES = (
         "laas:agent:report",
         {200: schemas.AgentOrders},
     ),
+    Operation(
+        "DELETE",
+        f"{FABRIC}/agents/<agent>",
+        agents.forget,
+        "laas:fabric:update",
+        {200: schemas.AgentAnswer, 409: schemas.Problem},
+    ),
     _get(f"{FABRIC}/file-set", agents.file_set, "laas:agent:fetch", schemas.FileSetAnswer),
     Operation(
         "GET",

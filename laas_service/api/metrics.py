@@ -395,6 +395,7 @@ class AgentGauges(Scraped):
             fabrics = self._use_cases.fabrics.fabrics()
             agents = [(f.id, agent) for f in fabrics for agent in registry.agents(f.id)]
             behind = {fabric.id: registry.behind(fabric.id) for fabric in fabrics}
+            held = {fabric.id: registry.holding_up(fabric.id) for fabric in fabrics}
         except (Conflict, Unavailable):
             return
         labels = ("fabric", "agent")
@@ -412,6 +413,13 @@ class AgentGauges(Scraped):
             "The condition the agent reported last: 1 for that condition, 0 for the others.",
             labels=(*labels, "condition"),
         )
+        holding = GaugeMetricFamily(
+            "laas_allocations_held",
+            "Allocations whose hosts or links are held for a manager with older files.",
+            labels=("fabric",),
+        )
+        for id, allocations in held.items():
+            holding.add_metric([id], len(allocations))
         for fabric, agent in agents:
             active.add_metric([fabric, agent.name], agent.active)
             silent.add_metric([fabric, agent.name], agent.age)
@@ -419,4 +427,4 @@ class AgentGauges(Scraped):
             for value in Condition:
                 reported = agent.seen.condition is value
                 condition.add_metric([fabric, agent.name, value.value], reported)
-        yield from (active, silent, older, condition)
+        yield from (active, silent, older, condition, holding)

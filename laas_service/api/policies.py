@@ -115,12 +115,13 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "laas:fabric:update",
             ADMIN,
             "Drain, fail and repair hosts, links and switches; choose what the observation of "
-            "links may change; set traits and costs of hosts; withhold links.",
+            "links may change; set traits and costs of hosts; withhold links; forget agents.",
             f"PATCH {fabric}/hosts/{{name}}",
             f"PATCH {fabric}/switches/{{switch_id}}",
             f"PATCH {fabric}/links/{{link_id}}",
             f"PUT {fabric}/plane",
             f"PATCH {fabric}/observation",
+            f"DELETE {fabric}/agents/{{agent}}",
         ),
         _rule(
             "laas:fabric:delete",

@@ -8,12 +8,17 @@ Each fabric has one active agent. Reports of the others are shown, but confirm n
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from laas_service.app import safeguards
+from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING
 from laas_service.app.ports.agents import Agent, Agents, FileSets
+from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.store import Store
-from laas_service.domain.errors import Conflict, InvalidInput, LimitExceeded
+from laas_service.app.records import Caller
+from laas_service.domain.errors import Conflict, InvalidInput, LimitExceeded, NotFound
 from laas_service.domain.faults.observation import Mode
 from laas_service.messages import (
     AgentReport,
@@ -52,6 +57,11 @@ def successor(agents: Collection[Agent], reporting: str, seconds: float) -> str:
 
 def applied(agents: Collection[Agent], seconds: float) -> Applied:
     """The generation in the switches that the active agent reported within ``seconds``."""
+    standbys = {agent.name: agent.seen.published for agent in agents if not agent.active}
+    return replace(_of_active(agents, seconds), standbys=standbys)
+
+
+def _of_active(agents: Collection[Agent], seconds: float) -> Applied:
     active = next((agent for agent in agents if agent.active), None)
     if active is None:
         return Applied(None, "no agent reports: start laas-opensm-agent beside OpenSM")
@@ -215,6 +225,44 @@ class AgentRegistry:
             return seen.published == wanted and same_past
 
         return {agent.name for agent in self._agents.all(fabric_id) if not has_it(agent.seen)}
+
+    def holding_up(self, fabric_id: str) -> dict[str, set[str]]:
+        """By allocation (id) whose hosts or links would be free, the managers that it is held for.
+
+        These could become the master and route by older files. Raises: NotFound.
+        """
+        if not self.behind(fabric_id):
+            return {}
+        known = applied(self._agents.all(fabric_id), self._seconds)
+        records = every_allocation(
+            self._store.allocations, fabric=fabric_id, states=DUE | DUE_IF_CHANGING
+        )
+        held = {record.id: safeguards.held_for(record, known) for record in records}
+        return {id: managers for id, managers in held.items() if managers}
+
+    def forget(self, caller: Caller, fabric_id: str, name: str) -> Agent:
+        """A manager is gone for good: nothing is held until it has newer files. What it was.
+
+        Raises:
+            NotFound: there is no such fabric or agent.
+            Conflict: it is active, or has reported within the lease.
+        """
+        known = {agent.name: agent for agent in self.agents(fabric_id)}
+        if name not in known:
+            raise NotFound("agent", name, f"known: {', '.join(known) or 'none'}")
+        agent = known[name]
+        if agent.active or agent.age < self._seconds:
+            raise Conflict(
+                f"agent {name} reported {agent.age:.0f} s ago: stop OpenSM and laas-opensm-agent "
+                f"on that machine, wait {self._seconds:g} s, then forget it"
+            )
+        self._agents.forget(fabric_id, name)
+        LOG.warning(
+            "fabric %s: %s forgot agent %s, whose set was generation %s",
+            *(fabric_id, caller.user_id, name, agent.seen.published),
+        )
+        self._wake()
+        return agent
 
     def file_set(self, fabric_id: str, form: int) -> FileSet:
         """The wanted set, in the newest form up to ``form``.

@@ -587,24 +587,6 @@ def awaited_hosts(allocation: Situation) -> Allocation | None:
     return None if change.phase in (Phase.LEAVE, Phase.WITHDRAW) else change.claimed
 
 
-def broken_ahead(allocation: Situation, topology: Topology) -> AllocationFaults | None:
-    """The failed links and hosts that a change of placement would move on to; None if none.
-
-    From ``switch`` on the traffic uses them already: then they are repaired, not avoided.
-    """
-    change, faults = allocation.change, allocation.faults
-    if allocation.state not in DUE_IF_CHANGING or change is None or faults is None:
-        return None
-    if change.phase not in (Phase.STOP, Phase.PREPARE) or change.way_back is None:
-        return None
-    claimed = change.claimed
-    links = set(claimed.links(topology)).intersection(faults.links)
-    hosts = set(claimed.hosts(topology)).intersection(faults.hosts)
-    if not (links or hosts):
-        return None
-    return AllocationFaults(tuple(sorted(links, key=topology.tree.link_id)), tuple(sorted(hosts)))
-
-
 def frees(allocation: Situation) -> bool:
     """Whether links are free for others once the awaited routes are confirmed."""
     if allocation.change is not None and allocation.state in DUE_IF_CHANGING:
@@ -810,19 +792,6 @@ def check_repairable(allocation: Situation) -> Allocation:
     if why := allocation.kind.keeps_links:
         raise Conflict(f"allocation {allocation.id!r} {why}")
     return placed
-
-
-def check_repairs_now(allocation: Situation) -> None:
-    """Raises: Conflict, if its failed links can be replaced only when its change is over."""
-    change = allocation.change
-    if change is None or not has_replaceable_links(allocation):
-        return
-    if change.claimed.size or change.freed.size:
-        raise Conflict(
-            f"the hosts of allocation {allocation.id!r} are changing (step "
-            f"{change.phase.value!r}); its failed links are replaced when that is over: wait, or "
-            "turn the change back"
-        )
 
 
 def _conflict(allocation: Situation, why: str) -> Conflict:

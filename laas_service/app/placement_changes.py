@@ -9,7 +9,7 @@ and records.
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from laas_service.app import lifecycle
+from laas_service.app import lifecycle, safeguards
 from laas_service.app.lifecycle import Change
 from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, MoveDecision
@@ -46,7 +46,7 @@ def begin_link_repair(
         ConcurrentUpdate: it moved on; read it again.
     """
     placed = lifecycle.check_repairable(record)
-    lifecycle.check_repairs_now(record)
+    safeguards.check_repairs_now(record)
     if record.change is not None or record.faults is None:
         return record
     leave = frozenset(record.faults.drained)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 from laas_service.client.allocations import written
 from laas_service.client.command import ListCommand, RestCommand, ShowCommand
@@ -118,6 +119,18 @@ class Agents(ListCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         return list(rest.listed(f"{rest.fabric(args.fabric)}/agents", "agents"))
+
+
+class ForgetManager(ShowCommand):
+    """Forget an OpenSM that is gone for good, so that nothing is held for it"""
+
+    arguments = (
+        argument("name", metavar="NAME", help="its agent, as 'laas manager list' names it"),
+        *FABRIC,
+    )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        return rest.call("DELETE", f"{rest.fabric(args.fabric)}/agents/{quote(args.name, safe='')}")
 
 
 class Idle(ShowCommand):

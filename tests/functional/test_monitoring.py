@@ -29,6 +29,7 @@ VARIABLES = {"$__rate_interval": "1m", "$fabric": ".*"}
 
 SILENT_HERE = (
     "laas_agent_silent_seconds",
+    "laas_allocations_held",
     "laas_ports_with_errors",
     "laas_allocation_data_bytes_total",
     "laas_fabric_compared_seconds",

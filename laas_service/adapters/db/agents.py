@@ -2,9 +2,9 @@
 
 """Reports of agents beside OpenSM, and which agent of a fabric is active (one at most)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sized
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from oslo_db.exception import DBDuplicateEntry
 from sqlalchemy import Engine, delete, select
@@ -27,11 +27,9 @@ from laas_service.messages import NOTHING_KNOWN, AgentReport, Condition, seconds
 
 _TABLE = models.AgentRow
 
-FORGOTTEN = timedelta(days=1)
-"""The row of a standby is deleted after this time without a report."""
-
 MOST = 32
-"""Agents of one fabric: each name is a row, and a label of metrics, until it is forgotten."""
+"""Agents of one fabric: each name is a row, and a label of metrics, until an operator forgets it. A
+standby that is silent may come back with the files that it had, so time alone deletes no row."""
 
 TRIES = 10
 """Attempts at a report; two first reports at the same time may make both fail."""
@@ -59,7 +57,7 @@ class SqlAgents:
             previous = _confirmed(rows.values())
             row = rows.get(name)
             if row is None:
-                _make_room(session, fabric, name, rows, now - timedelta(seconds=seconds))
+                _check_room(fabric, name, rows)
                 row = rows[name] = models.AgentRow(fabric=fabric, name=name)
                 session.add(row)
             row.condition, row.detail = seen.condition.value, seen.detail
@@ -75,14 +73,12 @@ class SqlAgents:
                 row.active = None if row.name != active else row.active
             session.flush()  # no agent is active for a moment: the database allows one at most
             rows[active].active = True
-            session.execute(
-                delete(_TABLE).where(
-                    _TABLE.fabric == fabric,
-                    _TABLE.active.is_(None),
-                    _TABLE.seen_at <= now - FORGOTTEN,
-                )
-            )
             return Turn(active, _confirmed(rows.values()) != previous)
+
+    def forget(self, fabric: str, name: str) -> None:
+        standby = (_TABLE.fabric == fabric) & (_TABLE.name == name) & _TABLE.active.is_(None)
+        with write_transaction(self._engine) as session:
+            session.execute(delete(_TABLE).where(standby))
 
     def all(self, fabric: str) -> list[Agent]:
         query = select(_TABLE).where(_TABLE.fabric == fabric).order_by(_TABLE.name)
@@ -109,31 +105,24 @@ def _agent(row: models.AgentRow, now: datetime) -> Agent:
     return Agent(row.name, bool(row.active), seen, row.seen_at, age)
 
 
-def _make_room(
-    session: Session, fabric: str, name: str, rows: dict[str, models.AgentRow], since: datetime
-) -> None:
-    """Forget the standby that was silent longest, if there is no room for another agent.
-
-    Raises: LimitExceeded, if each of them reported after ``since``.
-    """
-    if len(rows) < MOST:
-        return
-    standby = [row for row in rows.values() if not row.active]
-    silent = min(standby, key=lambda row: row.seen_at)
-    if silent.seen_at > since:
+def _check_room(fabric: str, name: str, rows: Sized) -> None:
+    """Raises: LimitExceeded, if there is no room for another agent."""
+    if len(rows) >= MOST:
         raise LimitExceeded(
-            f"fabric {fabric!r} has {MOST} agents that report, so {name!r} is refused; stop "
-            "laas-opensm-agent on a machine that needs none, then the next report takes its place"
+            f"fabric {fabric!r} has {MOST} agents, so {name!r} is refused; name those whose OpenSM "
+            "is gone with 'laas manager forget', then the next report is taken"
         )
-    session.delete(rows.pop(silent.name))
-    session.flush()
 
 
-def _confirmed(rows: Iterable[models.AgentRow]) -> tuple[object, ...] | None:
-    """The part of the active agent's report that wakes a worker if it changes; None without one."""
+def _confirmed(rows: Collection[models.AgentRow]) -> tuple[object, ...] | None:
+    """The part of the agents' reports that wakes a worker if it changes; None if none is active.
+
+    Of a standby that is its set: parts are held until it has the one that frees them.
+    """
+    sets = sorted((row.name, row.published or 0) for row in rows if not row.active)
     for row in rows:
         if row.active:
             reading = row.reading and replace(row.reading, at=0.0)
             tables = row.generation, row.stamp, row.uncompared
-            return row.name, row.condition, tables, row.running, reading
+            return row.name, row.condition, tables, row.running, reading, sets
     return None

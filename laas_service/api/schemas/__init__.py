@@ -7,6 +7,7 @@ error that names the field. Answers are built by the ``of`` constructors.
 """
 
 from laas_service.api.schemas.agents import (
+    AgentAnswer,
     AgentList,
     AgentOrders,
     AgentReport,

@@ -2,7 +2,8 @@
 
 """Schemas of agents: reports, orders and file sets."""
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -234,18 +235,21 @@ class AgentAnswer(Shown):
     published: int | None
     behind: bool
     """Its OpenSM would route by older files if it became the master."""
+    holds: int
+    """Allocations whose hosts or links are held until its set is newer."""
     engine: Annotated[str | None, ENGINE]
     master: Annotated[Master | None, MASTER]
     seen_at: AwareDatetime
 
     @classmethod
-    def of(cls, agent: ports.Agent, *, behind: bool) -> Self:
+    def of(cls, agent: ports.Agent, *, behind: bool, holds: int = 0) -> Self:
         return cls.showing(
             agent,
             agent.seen,
             agent.seen.running,
             role="active" if agent.active else "standby",
             behind=behind,
+            holds=holds,
         )
 
 
@@ -256,9 +260,18 @@ class AgentList(Schema):
 
     @classmethod
     def of(
-        cls, shown: Iterable[ports.Agent], behind: Collection[str], following: str | None
+        cls,
+        shown: Iterable[ports.Agent],
+        behind: Collection[str],
+        held: Mapping[str, Collection[str]],
+        following: str | None,
     ) -> Self:
-        agents = [AgentAnswer.of(agent, behind=agent.name in behind) for agent in shown]
+        """``held`` are the managers by the allocation that is held for them."""
+        holds = Counter(name for managers in held.values() for name in managers)
+        agents = [
+            AgentAnswer.of(agent, behind=agent.name in behind, holds=holds[agent.name])
+            for agent in shown
+        ]
         return cls(agents=agents, next=following)
 
 

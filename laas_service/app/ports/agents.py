@@ -45,6 +45,9 @@ class Agents(Protocol):
     def all(self, fabric: str) -> list[Agent]:
         """By name."""
 
+    def forget(self, fabric: str, name: str) -> None:
+        """Delete the record of an agent that is not active; others stay until then."""
+
 
 class FileSets(Protocol):
     """The file sets that agents fetch. Errors of all methods: ``NotFound``; ``Unavailable``."""

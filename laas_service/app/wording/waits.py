@@ -77,3 +77,11 @@ def broken_ahead(faults: AllocationFaults, host_names: Sequence[str]) -> str:
     links, hosts = map(link_name, faults.links), (host_names[host] for host in faults.hosts)
     named = [f"link {name}" for name in links] + [f"host {name}" for name in hosts]
     return f"{listed(named)} failed"
+
+
+def held_for(managers: Sequence[str]) -> str:
+    """Why hosts and links are not free although the switches no longer route to them."""
+    return (
+        f"held: {listed(managers)} could become the master with files from before; the hosts and "
+        "links are free once each has the new set. If one is gone for good: 'laas manager forget'"
+    )

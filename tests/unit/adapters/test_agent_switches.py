@@ -11,7 +11,7 @@ import pytest
 from oslo_db.exception import DBDuplicateEntry
 
 from laas_service.adapters.db import models
-from laas_service.adapters.db.agents import FORGOTTEN, MOST, SqlAgents
+from laas_service.adapters.db.agents import MOST, SqlAgents
 from laas_service.adapters.db.engine import write_transaction
 from laas_service.app.agent_registry import applied
 from laas_service.domain.errors import LimitExceeded
@@ -74,6 +74,7 @@ def test_each_fabric_has_an_active_one_of_its_own(managed, agents):
 def test_news_are_those_of_the_active_one(agents, clock):
     assert agents.report("f", "a", STARTING, LEASE).news
     assert not agents.report("f", "a", STARTING, LEASE).news
+    assert agents.report("f", "b", runs(3), LEASE).news, "another set beside a standby"
     assert not agents.report("f", "b", runs(3), LEASE).news
     assert agents.report("f", "a", runs(3), LEASE).news
     assert not agents.report("f", "a", runs(3, 4), LEASE).news
@@ -82,14 +83,15 @@ def test_news_are_those_of_the_active_one(agents, clock):
     assert agents.report("f", "b", runs(4), LEASE).news
 
 
-def test_standbys_that_are_gone_for_long_are_forgotten(agents, clock):
+def test_standbys_that_are_gone_for_long_stay_until_they_are_forgotten(agents, clock):
+    """One may come back with the files that it had."""
     for name in ("a", "b", "c"):
         agents.report("f", name, STARTING, LEASE)
-    clock.pass_by(FORGOTTEN.total_seconds() - 1)
+    clock.pass_by(400 * 86400)
     agents.report("f", "b", DEAD, LEASE)
     assert [agent.name for agent in agents.all("f")] == ["a", "b", "c"]
-    clock.pass_by(1)
-    agents.report("f", "b", DEAD, LEASE)
+    agents.forget("f", "c")
+    agents.forget("f", "a")
     assert [agent.name for agent in agents.all("f")] == ["a", "b"], "the active one stays"
 
 
@@ -137,18 +139,16 @@ def drawn(chance: Random, generation: int) -> AgentReport:
     return AgentReport(condition, None, generation if confirms else None)
 
 
-def test_a_fabric_has_a_bounded_number_of_names_and_who_is_silent_makes_room(agents, clock):
+def test_a_fabric_has_a_bounded_number_of_names_and_only_an_operator_makes_room(agents, clock):
     for number in range(MOST):
         agents.report("f", f"node{number}", STARTING, LEASE)
-    clock.pass_by(LEASE - 1)
-    for number in (0, *range(2, MOST)):
-        agents.report("f", f"node{number}", STARTING, LEASE)
-    with pytest.raises(LimitExceeded, match="has 32 agents that report") as refused:
+    clock.pass_by(400 * 86400)
+    with pytest.raises(LimitExceeded, match="has 32 agents, so 'one-more' is refused") as refused:
         agents.report("f", "one-more", STARTING, LEASE)
     assert "node" not in str(refused.value), "the names of machines are nobody else's business"
     assert "one-more" not in {agent.name for agent in agents.all("f")}
-    clock.pass_by(1)  # node1 is silent for as long as a report counts
-    assert agents.report("f", "one-more", STARTING, LEASE).active == "node0"
+    agents.forget("f", "node1")
+    agents.report("f", "one-more", STARTING, LEASE)
     names = {agent.name for agent in agents.all("f")}
     assert names == {"one-more", *(f"node{n}" for n in range(MOST) if n != 1)}
     with pytest.raises(LimitExceeded):

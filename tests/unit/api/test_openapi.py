@@ -75,6 +75,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("PATCH", "/v1/fabrics/{fabric_id}/observation"),
         ("GET", "/v1/fabrics/{fabric_id}/agents"),
         ("PUT", "/v1/fabrics/{fabric_id}/agents/{agent}"),
+        ("DELETE", "/v1/fabrics/{fabric_id}/agents/{agent}"),
         ("GET", "/v1/fabrics/{fabric_id}/file-set"),
         ("GET", "/v1/fabrics/{fabric_id}/file-set/{generation}/{file}"),
     }

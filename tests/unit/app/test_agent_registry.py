@@ -103,6 +103,9 @@ class Told:
     def report(self, fabric, name, seen, seconds):
         raise AssertionError("workers report nothing")
 
+    def forget(self, fabric, name):
+        raise AssertionError("operators forget")
+
     def sleep(self, seconds):
         self.time += seconds
 

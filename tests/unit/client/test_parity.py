@@ -58,6 +58,8 @@ FABRIC_COMMANDS = [
     ["fabric", "fit", "8"],
     ["fabric", "map", "--html", "map.html"],
     ["view"],
+    ["manager", "list"],
+    ["manager", "forget", "sm2"],
     *(["host", verb, "node01"] for verb in ("drain", "fail", "repair", "set", "confirm-empty")),
     *(["switch", verb, "leaf1"] for verb in ("show", "drain", "maintain", "fail", "repair")),
     *(["link", verb, "leaf-0-0-0"] for verb in ("show", "fail", "repair")),
@@ -73,7 +75,7 @@ def test_every_command_about_a_fabric_takes_the_option_that_a_refusal_names(pars
 
 
 def test_no_command_about_a_fabric_is_forgotten():
-    nouns = ("fabric ", "host ", "link ", "switch ", "view")
+    nouns = ("fabric ", "host ", "link ", "manager ", "switch ", "view")
     about = {name for name in of_laas() if name.startswith(nouns)} - {
         "fabric list",
         "fabric delete",

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from laas_service.app import lifecycle
+from laas_service.app import lifecycle, safeguards
 from laas_service.app.handovers import handover_of, host_names, slots_by_name
 from laas_service.app.lifecycle import Action, State
 from laas_service.app.ports.compute import (
@@ -156,6 +156,7 @@ class _Life:
             applied = yield from do.applied()
             confirmed = lifecycle.confirmed(record, applied.generation)
             confirmed = confirmed and not (yield from self._silent_switches(record, applied))
+            confirmed = confirmed and not safeguards.held_for(record, applied)
         repairs = self._rules.repair_links and not self._round.frozen
         now = None if self._round.frozen else (yield from do.time())
         return lifecycle.next_action(record, confirmed, repair_links=repairs, now=now)
@@ -185,6 +186,8 @@ class _Life:
         if silent := (yield from self._silent_switches(record, applied)):
             text = f"waiting for {listed(silent)}, which may forward by old tables"
             return f"{text}; 'laas switch fail' takes the links out of use"
+        if managers := safeguards.held_for(record, applied):
+            return waits.held_for(sorted(managers))
         text = f"waiting for the subnet manager to apply generation {record.generation}"
         return f"{text}: {applied.problem}" if applied.problem else text
 
@@ -211,7 +214,7 @@ class _Life:
 
         Hosts that are withheld, and failed parts of the placement that a change leads to.
         """
-        if broken := lifecycle.broken_ahead(record, self._fabric.topology):
+        if broken := safeguards.broken_ahead(record, self._fabric.topology):
             return waits.broken_ahead(broken, self._fabric.inventory.host_names)
         if lifecycle.awaited_hosts(record) is None:
             return ""

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What keeps an allocation from its next step although its routes are confirmed; pure.
+
+A change does not move on to what has failed, and nothing is free while a subnet manager could
+still route to it.
+"""
+
+from laas_service.app import lifecycle
+from laas_service.app.lifecycle import DUE_IF_CHANGING, AllocationFaults, Phase, Situation, State
+from laas_service.domain.errors import Conflict
+from laas_service.domain.topology import Topology
+from laas_service.messages import Applied
+
+
+def broken_ahead(allocation: Situation, topology: Topology) -> AllocationFaults | None:
+    """The failed links and hosts that a change of placement would move on to; None if none.
+
+    From ``switch`` on the traffic uses them already: then they are repaired, not avoided.
+    """
+    change, faults = allocation.change, allocation.faults
+    if allocation.state not in DUE_IF_CHANGING or change is None or faults is None:
+        return None
+    if change.phase not in (Phase.STOP, Phase.PREPARE) or change.way_back is None:
+        return None
+    claimed = change.claimed
+    links = set(claimed.links(topology)).intersection(faults.links)
+    hosts = set(claimed.hosts(topology)).intersection(faults.hosts)
+    if not (links or hosts):
+        return None
+    return AllocationFaults(tuple(sorted(links, key=topology.tree.link_id)), tuple(sorted(hosts)))
+
+
+def gives_back(allocation: Situation) -> bool:
+    """Whether hosts or links are free for others once the awaited routes are confirmed."""
+    placed_anew = allocation.state is State.ALLOCATING and allocation.handed_back
+    return lifecycle.frees(allocation) or placed_anew
+
+
+def held_for(allocation: Situation, applied: Applied) -> set[str]:
+    """Managers that could route again by files from before it gave its hosts or links up.
+
+    What it gives up stays its own until each of them has the set that frees it.
+    """
+    if not gives_back(allocation) or not lifecycle.awaits_routes(allocation):
+        return set()
+    if not lifecycle.confirmed(allocation, applied.generation):
+        return set()
+    return {
+        name
+        for name, generation in applied.standbys.items()
+        if generation is None or generation < allocation.generation
+    }
+
+
+def check_repairs_now(allocation: Situation) -> None:
+    """Raises: Conflict, if its failed links can be replaced only when its change is over."""
+    change = allocation.change
+    if change is None or not lifecycle.has_replaceable_links(allocation):
+        return
+    if change.claimed.size or change.freed.size:
+        raise Conflict(
+            f"the hosts of allocation {allocation.id!r} are changing (step "
+            f"{change.phase.value!r}); its failed links are replaced when that is over: wait, or "
+            "turn the change back"
+        )
