@@ -9,12 +9,21 @@ with its field.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import astuple
+from typing import Annotated, Any
 
-from pydantic import AwareDatetime, StrictBool, StrictFloat, StrictStr
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    PlainSerializer,
+    StrictBool,
+    StrictFloat,
+    StrictStr,
+)
 
 from laas_service.adapters.forms import (
     VERSION,
+    Amount,
     Cost,
     Document,
     Form,
@@ -56,8 +65,7 @@ from laas_service.domain.inventory import (
     not_a_guid,
 )
 from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
-from laas_service.domain.tenancy import Container, Owned, SharedHosts, Slots
-from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name, parse_link
+from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name
 from laas_service.domain.wording import printable
 from laas_service.messages import Initiator
 
@@ -115,64 +123,61 @@ def in_order(tree: Xgft, links: Iterable[Link]) -> list[Link]:
     return sorted(links, key=tree.link_id)
 
 
+_Switches = Annotated[
+    list[tuple[Guid, StrictStr, Natural, Natural]],
+    AfterValidator(
+        lambda rows: tuple(Switch(guid, printable(name), *rest) for guid, name, *rest in rows)
+    ),
+    PlainSerializer(
+        lambda switches: [[hex_guid(s.guid), s.name, s.level, s.ports] for s in switches]
+    ),
+]
+_Cables = Annotated[
+    list[tuple[Guid, Natural, Guid, Natural, LinkName | None]],
+    AfterValidator(
+        lambda rows: tuple(Cable(PortRef(*row[:2]), PortRef(*row[2:4]), row[4]) for row in rows)
+    ),
+    PlainSerializer(
+        lambda cables: [
+            [*_end(c.lower), *_end(c.upper), link_name(c.link) if c.link else None] for c in cables
+        ]
+    ),
+]
+_Endpoints = Annotated[
+    list[tuple[Guid, StrictStr, Guid, Natural, Natural | None, Natural]],
+    AfterValidator(
+        lambda rows: tuple(
+            Endpoint(row[0], printable(row[1]), PortRef(*row[2:4]), *row[4:]) for row in rows
+        )
+    ),
+    PlainSerializer(
+        lambda ports: [[hex_guid(e.guid), e.name, *_end(e.at), e.host, e.rail] for e in ports]
+    ),
+]
+_Lids = Annotated[
+    list[tuple[Guid, Lid]],
+    AfterValidator(dict),
+    PlainSerializer(lambda lids: [[hex_guid(guid), lid] for guid, lid in sorted(lids.items())]),
+]
+
+
+def _end(end: PortRef) -> tuple[str, int]:
+    return hex_guid(end.guid), end.port
+
+
 class _Inventory(Document):
-    host_names: list[StrictStr]
-    switches: list[tuple[Guid, StrictStr, Natural, Natural]]
-    cables: list[tuple[Guid, Natural, Guid, Natural, LinkName | None]]
-    endpoints: list[tuple[Guid, StrictStr, Guid, Natural, Natural | None, Natural]]
-    leaf_guids: list[Guid]
-    l2_guids: list[Guid]
-    spine_guids: list[Guid]
-    lids: list[tuple[Guid, Lid]]
+    host_names: tuple[StrictStr, ...]
+    switches: _Switches
+    cables: _Cables
+    endpoints: _Endpoints
+    leaf_guids: tuple[Guid, ...]
+    l2_guids: tuple[Guid, ...]
+    spine_guids: tuple[Guid, ...]
+    lids: _Lids
 
 
-def inventory_document(inventory: Inventory) -> dict[str, Any]:
-    """The inventory as a document; ``inventory_from`` is the inverse."""
-    return {
-        "version": VERSION,
-        "host_names": list(inventory.host_names),
-        "switches": [[hex_guid(s.guid), s.name, s.level, s.ports] for s in inventory.switches],
-        "cables": [
-            [
-                *_end(cable.lower),
-                *_end(cable.upper),
-                link_name(cable.link) if cable.link else None,
-            ]
-            for cable in inventory.cables
-        ],
-        "endpoints": [
-            [hex_guid(e.guid), e.name, *_end(e.at), e.host, e.rail] for e in inventory.endpoints
-        ],
-        "leaf_guids": [hex_guid(guid) for guid in inventory.leaf_guids],
-        "l2_guids": [hex_guid(guid) for guid in inventory.l2_guids],
-        "spine_guids": [hex_guid(guid) for guid in inventory.spine_guids],
-        "lids": [[hex_guid(guid), lid] for guid, lid in sorted(inventory.lids.items())],
-    }
-
-
-def inventory_from(document: object) -> Inventory:
-    """The inventory of a document.
-
-    Raises:
-        InvalidInput: it is no inventory document; names the field.
-    """
-    read = validated(_Inventory, "inventory", document)
-    return Inventory(
-        host_names=tuple(read.host_names),
-        switches=tuple(
-            Switch(guid, printable(name), level, ports)
-            for guid, name, level, ports in read.switches
-        ),
-        cables=tuple(Cable(PortRef(*row[:2]), PortRef(*row[2:4]), row[4]) for row in read.cables),
-        endpoints=tuple(
-            Endpoint(guid, printable(name), PortRef(switch, port), host, rail)
-            for guid, name, switch, port, host, rail in read.endpoints
-        ),
-        leaf_guids=tuple(read.leaf_guids),
-        l2_guids=tuple(read.l2_guids),
-        spine_guids=tuple(read.spine_guids),
-        lids=dict(read.lids),
-    )
+INVENTORY = Form(Inventory, "inventory", _Inventory)
+inventory_document, inventory_from = INVENTORY.write, INVENTORY.read
 
 
 class _VirtualPorts(Strict):
@@ -199,168 +204,77 @@ def virtual_ports_from(document: object) -> dict[int, tuple[int, ...]]:
     return {port: tuple(guids) for port, guids in read.virtual_guids}
 
 
-def _end(end: PortRef) -> tuple[str, int]:
-    return hex_guid(end.guid), end.port
-
-
 # -- allocations and constraints ------------------------------------------------
 
 
 class _Sharing(Strict):
     slots: Natural
-    bandwidth: StrictFloat
-    risk: StrictFloat
+    bandwidth: Amount
+    risk: Amount
     open: StrictBool
+
+
+SHARING = Form(Sharing, "sharing", _Sharing)
+sharing_document, sharing_from = SHARING.write, SHARING.read
 
 
 class _Demand(Strict):
     slots: Natural
-    bandwidth: StrictFloat | list[StrictFloat]
-    deviation: StrictFloat | list[StrictFloat]
+    bandwidth: Amount | tuple[Amount, ...]
+    deviation: Amount | tuple[Amount, ...]
 
 
-_Promises = list[tuple[Natural, Natural, Natural, Natural]]
+DEMAND = Form(SlotDemand, "demand", _Demand)
+demand_document, demand_from = DEMAND.write, DEMAND.read
+
+
+_Promise = Annotated[
+    tuple[Natural, Natural, Natural, Natural], AfterValidator(lambda row: Promise(*row))
+]
 
 
 class _Slots(Strict):
-    demand: _Demand
-    units: list[tuple[Natural, list[Natural]]]
-    promised: _Promises
-    moves: list[tuple[Natural, Natural, Natural]] = []
-    passing: _Promises = []
+    demand: Annotated[SlotDemand, DEMAND]
+    units: tuple[tuple[Natural, tuple[Natural, ...]], ...]
+    promised: tuple[_Promise, ...]
+    moves: tuple[Triple, ...] = ()
+    passing: tuple[_Promise, ...] = ()
+
+
+_SLOTS = Form(HeldSlots, "slots", _Slots, sparse=True)
+
+_Shape = Annotated[
+    tuple[Natural, Natural, Natural, Natural, Natural],
+    AfterValidator(lambda row: Shape(*row)),
+    PlainSerializer(astuple),
+]
+_Groups = Annotated[
+    list[tuple[Natural, Mask, Mask]],
+    AfterValidator(lambda rows: tuple(GroupShare(*row) for row in rows)),
+    PlainSerializer(lambda shares: [[group, hex(hosts), hex(ups)] for group, hosts, ups in shares]),
+]
+_Columns = Annotated[
+    list[tuple[Natural, Natural, Mask]],
+    AfterValidator(lambda rows: tuple(ColumnShare(*row) for row in rows)),
+    PlainSerializer(lambda shares: [[pod, column, hex(ups)] for pod, column, ups in shares]),
+]
 
 
 class _Allocation(Document):
     id: StrictStr
     requested: Natural
     policy: StrictStr
-    groups: list[tuple[Natural, Mask, Mask]]
-    columns: list[tuple[Natural, Natural, Mask]]
-    shape: tuple[Natural, Natural, Natural, Natural, Natural] | None
+    groups: _Groups
+    columns: _Columns
+    shape: _Shape | None
     parent: StrictStr | None = None
     container: StrictBool = False
-    sharing: _Sharing | None = None
-    slots: _Slots | None = None
+    sharing: Annotated[Sharing, SHARING] | None = None
+    slots: Annotated[HeldSlots, _SLOTS] | None = None
 
 
-class _Constraints(Strict):
-    traits: list[Trait] = []
-    avoid_hosts: list[Natural] = []
-    avoid_pods: list[Natural] = []
-    within: Within | None = None
-    spread: Rails = 1
-    max_host_cost: Cost | None = None
-    cheapest: StrictBool = False
-    contention_free: ContentionFree | None = None
-
-
-def allocation_document(allocation: Allocation) -> dict[str, Any]:
-    """The allocation as a compact document; ``allocation_from`` is the inverse."""
-    shape = allocation.shape
-    nested: dict[str, Any] = {} if allocation.parent is None else {"parent": allocation.parent}
-    match allocation.kind:
-        case Container():
-            nested["container"] = True
-        case SharedHosts(sharing):
-            nested["sharing"] = sharing_document(sharing)
-        case Slots():
-            nested["slots"] = _slots_document(allocation.held_slots)
-        case Owned():
-            pass
-    return {
-        "version": VERSION,
-        "id": allocation.id,
-        "requested": allocation.requested,
-        "policy": allocation.policy,
-        "groups": [[group, hex(hosts), hex(ups)] for group, hosts, ups in allocation.groups],
-        "columns": [[pod, column, hex(ups)] for pod, column, ups in allocation.columns],
-        "shape": shape
-        and [
-            shape.pods,
-            shape.leaves,
-            shape.hosts,
-            shape.remainder_leaves,
-            shape.remainder_hosts,
-        ],
-        **nested,
-    }
-
-
-def allocation_from(document: object) -> Allocation:
-    """The allocation of a document.
-
-    Raises:
-        InvalidInput: it is no allocation document; names the field.
-    """
-    read = validated(_Allocation, "allocation", document)
-    return Allocation(
-        id=read.id,
-        requested=read.requested,
-        policy=read.policy,
-        groups=tuple(GroupShare(*share) for share in read.groups),
-        columns=tuple(ColumnShare(*share) for share in read.columns),
-        shape=Shape(*read.shape) if read.shape else None,
-        parent=read.parent,
-        container=read.container,
-        sharing=Sharing(**read.sharing.model_dump()) if read.sharing is not None else None,
-        slots=_slots(read.slots) if read.slots is not None else None,
-    )
-
-
-def sharing_document(sharing: Sharing) -> dict[str, Any]:
-    """How hosts are shared, as a document; ``sharing_from`` is the inverse."""
-    document = sharing._asdict()
-    return document | {name: float(document[name]) for name in ("bandwidth", "risk")}
-
-
-def sharing_from(document: object) -> Sharing:
-    """How hosts are shared. Raises: InvalidInput, if it is no such document."""
-    return Sharing(**validated(_Sharing, "sharing", document).model_dump())
-
-
-def demand_document(demand: SlotDemand) -> dict[str, Any]:
-    """A demand for slots as a document; ``demand_from`` is the inverse."""
-    document = demand._asdict()
-    for name in ("bandwidth", "deviation"):
-        amount = document[name]
-        each = isinstance(amount, tuple)
-        document[name] = [float(one) for one in amount] if each else float(amount)
-    return document
-
-
-def demand_from(document: object) -> SlotDemand:
-    """A demand for slots. Raises: InvalidInput, if it is no such document."""
-    return _demand(validated(_Demand, "demand", document))
-
-
-def _demand(read: _Demand) -> SlotDemand:
-    bandwidth, deviation = (
-        tuple(amount) if isinstance(amount, list) else amount
-        for amount in (read.bandwidth, read.deviation)
-    )
-    return SlotDemand(read.slots, bandwidth, deviation)
-
-
-def _slots_document(slots: HeldSlots) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "demand": demand_document(slots.demand),
-        "units": [[host, list(units)] for host, units in slots.units],
-        "promised": [list(promise) for promise in slots.promised],
-    }
-    if slots.moves:
-        document["moves"] = [list(move) for move in slots.moves]
-        document["passing"] = [list(promise) for promise in slots.passing]
-    return document
-
-
-def _slots(read: _Slots) -> HeldSlots:
-    return HeldSlots(
-        _demand(read.demand),
-        tuple((host, tuple(units)) for host, units in read.units),
-        tuple(map(Promise._make, read.promised)),
-        tuple(read.moves),
-        tuple(map(Promise._make, read.passing)),
-    )
+ALLOCATION = Form(Allocation, "allocation", _Allocation, sparse=True)
+allocation_document, allocation_from = ALLOCATION.write, ALLOCATION.read
 
 
 class _Consent(Strict):
@@ -394,10 +308,13 @@ def consent_from(document: object) -> Consent:
 
 class _RoomMove(Strict):
     allocation: StrictStr
-    to: dict[str, Any]
+    to: Annotated[Allocation, ALLOCATION]
     new_hosts: Natural
-    cost: StrictFloat
+    cost: Amount
     begins: AwareDatetime
+
+
+_ROOM_MOVE = Form(RoomMove, "move", _RoomMove)
 
 
 class _QueueRoom(Document):
@@ -405,8 +322,8 @@ class _QueueRoom(Document):
     state: RoomState
     hosts: Natural
     allocation: StrictStr | None
-    placement: dict[str, Any]
-    moves: list[_RoomMove]
+    placement: Annotated[Allocation, ALLOCATION]
+    moves: tuple[Annotated[RoomMove, _ROOM_MOVE], ...]
     at: AwareDatetime
     made: Natural
     gain: StrictFloat | None
@@ -414,143 +331,52 @@ class _QueueRoom(Document):
     avoided: dict[StrictStr, StrictStr]
 
 
-def room_document(room: QueueRoom) -> dict[str, Any]:
-    """A plan that makes room for a queue as a document, without its version."""
-    return {
-        "version": VERSION,
-        "fabric": room.fabric,
-        "state": room.state.value,
-        "hosts": room.hosts,
-        "allocation": room.allocation,
-        "placement": allocation_document(room.placement),
-        "moves": [
-            {
-                "allocation": move.allocation,
-                "to": allocation_document(move.to),
-                "new_hosts": move.new_hosts,
-                "cost": float(move.cost),
-                "begins": move.begins.isoformat(),
-            }
-            for move in room.moves
-        ],
-        "at": room.at.isoformat(),
-        "made": room.made,
-        "gain": room.gain,
-        "reason": room.reason,
-        "avoided": dict(room.avoided),
-    }
-
-
-def room_from(document: object, version: int) -> QueueRoom:
-    """The plan of a document that ``room_document`` wrote.
-
-    Raises:
-        InvalidInput: it is no such document; names the field.
-    """
-    read = validated(_QueueRoom, "queue room", document)
-    return QueueRoom(
-        fabric=read.fabric,
-        state=read.state,
-        hosts=read.hosts,
-        allocation=read.allocation,
-        placement=allocation_from(read.placement),
-        moves=tuple(
-            RoomMove(
-                move.allocation, allocation_from(move.to), move.new_hosts, move.cost, move.begins
-            )
-            for move in read.moves
-        ),
-        at=read.at,
-        made=read.made,
-        gain=read.gain,
-        reason=read.reason,
-        avoided=read.avoided,
-        version=version,
-    )
+ROOM = Form(QueueRoom, "queue room", _QueueRoom)
+"""Without the version of the record."""
 
 
 class _PlanStep(Strict):
     allocation: StrictStr
-    old: dict[str, Any]
-    new: dict[str, Any]
+    old: Annotated[Allocation, ALLOCATION]
+    new: Annotated[Allocation, ALLOCATION]
     new_hosts: Natural
-    move_cost: StrictFloat
+    move_cost: Amount
+
+
+_PLAN_STEP = Form(PlanStep, "step", _PlanStep)
 
 
 class _Plan(Document):
-    steps: list[_PlanStep]
+    steps: tuple[Annotated[PlanStep, _PLAN_STEP], ...]
     cut_off: StrictBool
     emptied: dict[StrictStr, Any] | None
 
 
-def plan_document(plan: RecordedPlan) -> dict[str, Any]:
-    """A plan of moves as a document; ``plan_from`` inverts it."""
-    return {
-        "version": VERSION,
-        "steps": [
-            {
-                "allocation": step.allocation,
-                "old": allocation_document(step.old),
-                "new": allocation_document(step.new),
-                "new_hosts": step.new_hosts,
-                "move_cost": float(step.move_cost),
-            }
-            for step in plan.steps
-        ],
-        "cut_off": plan.cut_off,
-        "emptied": plan.emptied and dict(plan.emptied),
-    }
+PLAN = Form(RecordedPlan, "plan of moves", _Plan)
 
 
-def plan_from(document: object) -> RecordedPlan:
-    """The plan of a document that ``plan_document`` wrote.
-
-    Raises:
-        InvalidInput: it is no such document; names the field.
-    """
-    read = validated(_Plan, "plan of moves", document)
-    steps = [
-        PlanStep(
-            step.allocation,
-            allocation_from(step.old),
-            allocation_from(step.new),
-            step.new_hosts,
-            step.move_cost,
-        )
-        for step in read.steps
-    ]
-    return RecordedPlan(tuple(steps), read.cut_off, read.emptied)
+_Numbers = Annotated[frozenset[Natural], PlainSerializer(sorted)]
 
 
-def constraints_document(constraints: Constraints) -> dict[str, Any]:
-    """The constraints that are set, hosts and pods by number; ``constraints_from`` inverts it."""
-    values = {name: getattr(constraints, name) for name in constraints.names}
-    for name in ("traits", "avoid_hosts", "avoid_pods"):
-        if name in values:
-            values[name] = sorted(values[name])
-    for name in ("within", "contention_free"):
-        if name in values:
-            values[name] = values[name].value
-    return values
+class _Constraints(Strict):
+    traits: Annotated[frozenset[Trait], PlainSerializer(sorted)] = frozenset()
+    avoid_hosts: _Numbers = frozenset()
+    avoid_pods: _Numbers = frozenset()
+    within: Within | None = None
+    spread: Rails = 1
+    max_host_cost: Cost | None = None
+    cheapest: StrictBool = False
+    contention_free: ContentionFree | None = None
+
+
+CONSTRAINTS = Form(Constraints, "constraints", _Constraints, sparse=True)
+"""Those that are set, hosts and pods by number."""
+constraints_document = CONSTRAINTS.write
 
 
 def constraints_from(document: object) -> Constraints | None:
-    """The constraints of a document, None if it has none.
-
-    Raises:
-        InvalidInput: it is no document of constraints; names the field.
-    """
-    read = validated(_Constraints, "constraints", document)
-    constraints = Constraints(
-        traits=frozenset(read.traits),
-        avoid_hosts=frozenset(read.avoid_hosts),
-        avoid_pods=frozenset(read.avoid_pods),
-        within=read.within,
-        spread=read.spread,
-        max_host_cost=read.max_host_cost,
-        cheapest=read.cheapest,
-        contention_free=read.contention_free,
-    )
+    """The constraints of a document, None if it has none. Raises: InvalidInput."""
+    constraints = CONSTRAINTS.read(document)
     return constraints if constraints.names else None
 
 
@@ -584,25 +410,17 @@ def host_features(read: HostDocument) -> HostFeatures:
     return HostFeatures(frozenset(read.traits), read.cost)
 
 
-def faults_document(faults: AllocationFaults) -> dict[str, Any]:
-    """The document in the record of an allocation; ``faults_from`` is its inverse."""
-    document: dict[str, Any] = {
-        "links": [link_name(link) for link in faults.links],
-        "hosts": list(faults.hosts),
-    }
-    if faults.drained:
-        document["drained"] = [link_name(link) for link in faults.drained]
-    return document
+_Links = tuple[LinkName, ...]
 
 
-def faults_from(document: Any) -> AllocationFaults:
-    """The faults of a document."""
-    return AllocationFaults(
-        tuple(map(parse_link, document["links"])),
-        tuple(document["hosts"]),
-        tuple(map(parse_link, document.get("drained", ()))),
-    )
+class _Faults(Strict):
+    links: _Links
+    hosts: tuple[Natural, ...]
+    drained: _Links = ()
 
+
+FAULTS = Form(AllocationFaults, "faults", _Faults, sparse=True)
+faults_document, faults_from = FAULTS.write, FAULTS.read
 
 INITIATOR = Form(Initiator, "initiator")
 

@@ -16,11 +16,13 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    StrictFloat,
     StrictInt,
     StrictStr,
     TypeAdapter,
     ValidationError,
 )
+from pydantic_core import CoreSchema, core_schema
 
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import DEAREST, TRAIT
@@ -62,6 +64,7 @@ LinkNames = Annotated[
 ]
 Names = Annotated[frozenset[str], PlainSerializer(sorted)]
 """A set, written in order."""
+Amount = Annotated[StrictFloat, PlainSerializer(float)]
 Lid = Annotated[StrictInt, Field(ge=1, le=0xBFFF)]
 Triple = tuple[Natural, Natural, Natural]
 Trait = Annotated[StrictStr, Field(pattern=TRAIT)]
@@ -80,6 +83,8 @@ class Document(Strict):
     version: Literal[1]
 
 
+_VERSION = frozenset({"version"})
+
 Value = TypeVar("Value")
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -87,14 +92,20 @@ Model = TypeVar("Model", bound=BaseModel)
 class Form(Generic[Value]):
     """How values of a class are documents: by the types of its fields, or as ``fields`` says.
 
-    ``fields`` is a model with the fields of the class whose documents differ from their types.
-    ``kind`` is what errors call the document.
+    ``fields`` is a model with the fields of the class whose documents differ from their types; a
+    ``Document`` has a version besides. ``kind`` is what errors call the document. With
+    ``sparse``, it lacks the fields that have the defaults of the model.
     """
 
     def __init__(
-        self, values: Callable[..., Value], kind: str, fields: type[BaseModel] | None = None
+        self,
+        values: Callable[..., Value],
+        kind: str,
+        fields: type[BaseModel] | None = None,
+        *,
+        sparse: bool = False,
     ) -> None:
-        self._values, self._kind, self._fields = values, kind, fields
+        self._values, self._kind, self._fields, self._sparse = values, kind, fields, sparse
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
@@ -104,8 +115,11 @@ class Form(Generic[Value]):
         """The document of a value; ``read`` is the inverse."""
         if self._fields is None:
             return self._adapter.dump_python(value, mode="json")
-        given = {name: getattr(value, name) for name in self._fields.model_fields}
-        return self._adapter.dump_python(self._fields.model_construct(**given), mode="json")
+        given = {name: getattr(value, name) for name in self._fields.model_fields.keys() - _VERSION}
+        if issubclass(self._fields, Document):
+            given["version"] = VERSION
+        model = self._fields.model_construct(**given)
+        return self._adapter.dump_python(model, mode="json", exclude_defaults=self._sparse)
 
     def read(self, document: object) -> Value:
         """The value of a document.
@@ -114,7 +128,14 @@ class Form(Generic[Value]):
             InvalidInput: it is no such document; names the field.
         """
         read = checked(self._adapter.validate_python, self._kind, document)
-        return read if self._fields is None else self._values(**dict(read))
+        if self._fields is None:
+            return read  # type: ignore[no-any-return]
+        return self._values(**{name: part for name, part in read if name not in _VERSION})
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        """For a field of another document: ``Annotated[Value, FORM]``."""
+        written = core_schema.plain_serializer_function_ser_schema(self.write)
+        return core_schema.no_info_plain_validator_function(self.read, serialization=written)
 
 
 def validated(model: type[Model], kind: str, document: object) -> Model:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, quotas
 from laas_service.adapters.db.transactions import Transactions
-from laas_service.adapters.documents import allocation_document, plan_document, plan_from
+from laas_service.adapters.documents import PLAN, allocation_document
 from laas_service.app.lifecycle import check_changeable
 from laas_service.app.plans import Announcement, KnownPlans, PlanQuestion, RecordedPlan
 from laas_service.app.records import NO_LIMITS, Limits
@@ -68,7 +68,7 @@ class StoredPlans:
             "fabric": question.fabric,
             "serial": known.serial + 1,
             "question": question.digest,
-            "document": plan_document(plan),
+            "document": PLAN.write(plan),
             "project_id": by.project_id,
             "key": key,
             "at": self.transactions.now(),
@@ -112,4 +112,4 @@ def _serial(session: Session, fabric: str) -> int:
 
 
 def _plan(row: models.MovePlan | None) -> RecordedPlan | None:
-    return None if row is None else plan_from(row.document)
+    return None if row is None else PLAN.read(row.document)

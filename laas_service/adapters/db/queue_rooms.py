@@ -13,7 +13,7 @@ from laas_service.adapters.db import models, quotas
 from laas_service.adapters.db.engine import rows_changed
 from laas_service.adapters.db.placement_changes import NOT_ANNOUNCED
 from laas_service.adapters.db.transactions import Transactions
-from laas_service.adapters.documents import allocation_document, room_document, room_from
+from laas_service.adapters.documents import ROOM, allocation_document
 from laas_service.app.lifecycle import check_changeable
 from laas_service.app.ports.admissions import Told
 from laas_service.app.records import NO_LIMITS, Limits, QueueRoom
@@ -29,7 +29,7 @@ class QueueRooms:
     def room(self, fabric_id: str) -> QueueRoom | None:
         with self.transactions.reading() as session:
             row = session.get(models.QueueRoomRow, fabric_id)
-            return None if row is None else room_from(row.document, row.version)
+            return None if row is None else replace(ROOM.read(row.document), version=row.version)
 
     def record_room(
         self,
@@ -69,7 +69,7 @@ class QueueRooms:
 
     def _replace(self, session: Session, room: QueueRoom) -> None:
         """Record the plan in place of the version before. Raises: ConcurrentUpdate."""
-        table, values = models.QueueRoomRow, {"document": room_document(room)}
+        table, values = models.QueueRoomRow, {"document": ROOM.write(room)}
         if room.version:
             step = update(table).where(table.fabric == room.fabric, table.version == room.version)
             if rows_changed(session, step.values(version=room.version + 1, **values)):

@@ -3,7 +3,7 @@
 """Reads the snapshot of a request for an allocation, in one transaction."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
@@ -13,7 +13,7 @@ from laas_service.adapters.db.allocation_rows import ALLOCATIONS, record_of
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.observations import as_holding
 from laas_service.adapters.db.transactions import Transactions, read_all_enclosing
-from laas_service.adapters.documents import room_from
+from laas_service.adapters.documents import ROOM
 from laas_service.app.lifecycle import HOLDING, State
 from laas_service.app.ports.snapshots import FabricSnapshot, QueueState, Snapshot
 from laas_service.app.records import FabricRecord, Limits
@@ -104,6 +104,6 @@ def read_queue(session: Session, fabric_id: str) -> QueueState:
     if not waiting:
         return QueueState()
     row = session.get(models.QueueRoomRow, fabric_id)
-    room = None if row is None else room_from(row.document, row.version)
+    room = None if row is None else replace(ROOM.read(row.document), version=row.version)
     ends = {row.id: row.ends_at for row in session.execute(_ENDS, {"fabric": fabric_id})}
     return QueueState(waiting, room, ends)
