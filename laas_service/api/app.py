@@ -153,6 +153,7 @@ ROUTES = (
         sharing_schemas.PromiseList,
     ),
     _get(f"{FABRIC}/idle", fabrics.idle, "laas:fabric:inventory", schemas.IdleAnswer),
+    _get(f"{FABRIC}/crossed", fabrics.crossed, "laas:fabric:inventory", schemas.Crossed),
     _get(f"{FABRIC}/plane", fabrics.show_plane, "laas:fabric:inventory", schemas.SharedPlaneAnswer),
     Operation(
         "PUT",

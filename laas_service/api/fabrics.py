@@ -236,8 +236,19 @@ def idle(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
     return Answer(200, schemas.IdleAnswer.of(fabric, unused, links[:limit], following))
 
 
+def crossed(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
+    """List owned links that packets of others have to cross, with the number of pairs."""
+    fabric, found = call.fabrics.crossed(fabric_id)
+    number = fabric.topology.tree.link_id
+    after = -1 if query.marker is None else number(_marked(fabric, query.marker))
+    links = [link for link in found.links if number(link) > after]
+    limit = min(query.limit, schemas.AT_ONCE)
+    following = call.next_page(link_name(links[limit - 1])) if len(links) > limit else None
+    return Answer(200, schemas.Crossed.of(fabric, found, links[:limit], following))
+
+
 def _marked(fabric: FabricRecord, marker: str) -> Link:
-    """The last link of the page before, idle or not. Raises: InvalidInput."""
+    """The last link of the page before, listed now or not. Raises: InvalidInput."""
     link = parse_link(marker)
     if not fabric.topology.tree.has_link(link):
         raise InvalidInput("marker", marker, "use the last link of the page before")

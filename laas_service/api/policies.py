@@ -76,8 +76,8 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         _rule(
             INVENTORY,
             SERVICE,
-            "See all hosts, links and switches with owner, promises of links, idle links, "
-            "routing, observed faults, and agents.",
+            "See all hosts, links and switches with owner, promises of links, idle and crossed "
+            "links, routing, observed faults, and agents.",
             f"GET {fabric}/hosts",
             f"GET {fabric}/links",
             f"GET {fabric}/links/{{link_id}}",
@@ -86,6 +86,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"GET {fabric}/routing",
             f"GET {fabric}/promises",
             f"GET {fabric}/idle",
+            f"GET {fabric}/crossed",
             f"GET {fabric}/plane",
             f"GET {fabric}/agents",
             f"GET {fabric}/observation",

@@ -26,6 +26,7 @@ from laas_service.app.views.utilization import Utilization, utilization
 from laas_service.domain import common_plane_cost
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.common_plane import CommonPlane
+from laas_service.domain.crossed_links import CrossedLinks, crossed_links
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.observation import Mode
@@ -100,6 +101,14 @@ class FabricUseCases:
         """
         fabric, ledger = with_ledger(self._store, fabric_id)
         return fabric, idle_components(ledger, fabric.inventory)
+
+    def crossed(self, fabric_id: str) -> tuple[FabricRecord, CrossedLinks]:
+        """The fabric, and the owned links that packets of others have to cross.
+
+        Raises: NotFound.
+        """
+        fabric, ledger = with_ledger(self._store, fabric_id)
+        return fabric, crossed_links(ledger, fabric.inventory)
 
     def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, common_plane_cost.Reach]:
         """The fabric, and what its common plane reaches. Raises: NotFound."""

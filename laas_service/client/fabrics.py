@@ -217,7 +217,23 @@ class Links(Inventory):
     arguments = (
         *_owned("links"),
         argument("--kind", choices=("leaf", "spine"), help="list links of this level only"),
+        argument(
+            "--crossed",
+            action="store_true",
+            help="list owned links that packets of others have to cross, and how many pairs do",
+        ),
     )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        listed = super().answer(rest, args)
+        if not args.crossed:
+            return listed
+        crossed = {
+            link["id"]: link["crossed_by"]
+            for link in rest.listed(f"{rest.fabric(args.fabric)}/crossed", "links")
+        }
+        chosen = (link for link in listed if link["id"] in crossed)
+        return [{**link, "crossed_by": crossed[link["id"]]} for link in chosen]
 
 
 class Promises(ListCommand):

@@ -10,7 +10,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "hosts": (
         *("name", "state", "source", "owner", "index", "compute_name", "traits", "cost", "ports"),
     ),
-    "links": ("id", "state", "since", "evidence", "source", "by", "owner", "lower", "upper"),
+    "links": (
+        *("id", "state", "since", "evidence", "source", "by", "owner", "crossed_by", "lower"),
+        "upper",
+    ),
     "promises": (
         *("link", "direction", "allocation", "bandwidth", "promised", "mean", "deviation"),
         *("outage", "measured"),

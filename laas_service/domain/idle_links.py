@@ -27,6 +27,18 @@ class IdleComponents:
     """In the order of the inventory."""
 
 
+def tables_of(fabric: LedgerView, inventory: Inventory) -> ForwardingTables:
+    """The tables for everybody who holds hosts."""
+    return forwarding_tables(
+        fabric.topology,
+        inventory,
+        routed_allocations(fabric.everybody()),
+        fabric.failed_links,
+        plane=fabric.shared_plane,
+        reserved_links=reserved_links(fabric.topology, fabric.everybody()),
+    )
+
+
 def idle_components(fabric: LedgerView, inventory: Inventory) -> IdleComponents:
     """All links and switches that no required path uses.
 
@@ -48,14 +60,7 @@ def idle_components(fabric: LedgerView, inventory: Inventory) -> IdleComponents:
     """
     topology = fabric.topology
     owned = fabric.owners_of_links()
-    tables = forwarding_tables(
-        topology,
-        inventory,
-        routed_allocations(fabric.everybody()),
-        fabric.failed_links,
-        plane=fabric.shared_plane,
-        reserved_links=reserved_links(topology, fabric.everybody()),
-    )
+    tables = tables_of(fabric, inventory)
     needed = _NeededComponents(inventory, tables)
     for link in owned:
         cable = inventory.cable_of_link.get(link)

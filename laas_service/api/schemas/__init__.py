@@ -33,6 +33,7 @@ from laas_service.api.schemas.base import (
 )
 from laas_service.api.schemas.fabrics import (
     ByMovingAnswer,
+    Crossed,
     Fabric,
     FabricList,
     FabricSummary,

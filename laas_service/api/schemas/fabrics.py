@@ -17,7 +17,7 @@ from laas_service.app.lifecycle import LIVE, State
 from laas_service.app.records import FabricRecord, HostState, LinkState, Word
 from laas_service.app.views import inventory
 from laas_service.app.views import utilization as utilization_view
-from laas_service.domain import common_plane_cost, idle_links
+from laas_service.domain import common_plane_cost, crossed_links, idle_links, topology
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal, Shape
 from laas_service.domain.faults.memory import LinkCondition
@@ -523,6 +523,44 @@ class IdleAnswer(Shown):
         following: str | None,
     ) -> Self:
         return cls.showing(idle, fabric, fabric=fabric.id, links=links, next=following)
+
+
+class CrossedLink(Shown):
+    id: str
+    owner: str
+    """The id of the allocation that has it."""
+    crossed_by: int
+    """Ordered pairs of ports, each a source and a destination."""
+
+
+class Crossed(Shown):
+    """Owned links that packets of others have to cross: no way leads past them."""
+
+    fabric: str
+    generation: int
+    """The generation of this answer."""
+    pairs: int
+    """Pairs of ports without an owner, and of services with all others."""
+    crossing: int
+    """Those of them that cross a link of a third party."""
+    links: list[CrossedLink]
+    """The links that they cross; paged."""
+    next: str | None
+    """The next page of links."""
+
+    @classmethod
+    def of(
+        cls,
+        fabric: FabricRecord,
+        found: crossed_links.CrossedLinks,
+        links: list[topology.Link],
+        following: str | None,
+    ) -> Self:
+        shown = [
+            CrossedLink(id=link_name(link), owner=found.owners[link], crossed_by=found.links[link])
+            for link in links
+        ]
+        return cls.showing(found, fabric, fabric=fabric.id, links=shown, next=following)
 
 
 class PlaneCost(Shown):

@@ -107,6 +107,19 @@ class ForwardingTables:
         return own
 
     @cached_property
+    def crossing(self) -> dict[int, NDArray[np.intp]]:
+        """By GUID of a switch, the positions of destinations towards which its packets may cross an
+        owned cable that is not the destination's.
+
+        Raises:
+            ValueError: the tables were read, and not computed.
+        """
+        if self.cache is None:
+            raise ValueError("tables that were read do not say whose cables lie ahead")
+        owned = self.cache.owned
+        return {guid: owned.crossing(n) for n, guid in enumerate(self.cache.defaults.guids)}
+
+    @cached_property
     def index(self) -> dict[int, int]:
         """GUID -> its position in ``destinations``."""
         return {guid: i for i, guid in enumerate(self.destinations)}

@@ -291,6 +291,16 @@ class OwnedRows:
                 self._copied[switch] = True
             present[destinations] = row
 
+    def crossing(self, switch: int) -> Places:
+        """The destinations towards which packets of a switch may cross a held cable.
+
+        There is one ahead on each way that goes up and then down, or no such way.
+        """
+        crossing: Flags = self._costs[switch, self._column_of] >= HELD
+        if switch in self.ways.kept:
+            crossing |= self.ways.kept[switch]
+        return crossing.nonzero()[0]
+
     def costs(self, destinations: Sequence[int]) -> Costs:
         """The least cost from each switch (rows) to each of these destinations."""
         return self._costs[:, self._column_of[list(destinations)]]

@@ -330,6 +330,21 @@ def test_lists_are_complete_over_all_pages(laas, monkeypatch):
     assert len(answered(laas, "fabric", "links", "main")) == 64
 
 
+def test_links_that_others_have_to_cross_are_listed(laas):
+    """A host is alone on its leaf with a tenant's, and the uplinks that are free have failed."""
+    answered(laas, "allocation", "create", "--name", "blue", "--hosts", "9", "--wait", "10")
+    assert answered(laas, "fabric", "links", "--crossed") == []
+    links = answered(laas, "fabric", "links", "--kind", "leaf")
+    partly = {tuple(link["index"][:2]) for link in links if link["owner"]}
+    for link in links:
+        if not link["owner"] and tuple(link["index"][:2]) in partly:
+            answered(laas, "link", "fail", link["id"])
+    crossed = answered(laas, "fabric", "links", "--crossed")
+    assert crossed
+    assert all(link["crossed_by"] > 0 and link["owner"] for link in crossed)
+    assert "Crossed By" in laas("fabric", "links", "--crossed")[1]
+
+
 def test_who_is_still_on_a_leaf_is_named(laas):
     made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
     status, out, _ = laas("switch", "drain", "leaf-0-0")

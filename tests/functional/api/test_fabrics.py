@@ -338,6 +338,31 @@ def test_what_may_be_turned_down_comes_in_pages(client, allocate):
         assert client.get(f"{F}/idle?marker={wrong}").status_code == 400
 
 
+# -- crossed links -------------------------------------------------------------------
+
+
+def test_links_that_others_have_to_cross_are_told(client, allocate):
+    """Two hosts are left on a leaf whose free uplinks have failed."""
+    nothing = client.get(f"{F}/crossed").json
+    assert (nothing["crossing"], nothing["links"]) == (0, [])
+    assert nothing["pairs"] > 0
+    owned = set(allocate(9)["links"])
+    links = client.get(f"{F}/links?kind=leaf").json["links"]
+    free = [link for link in links if link["id"] not in owned]
+    partly = {tuple(link["index"][:2]) for link in links if link["id"] in owned}
+    for link in free:
+        if tuple(link["index"][:2]) in partly:
+            body = {"state": "failed"}
+            assert client.patch(f"{F}/links/{link['id']}", json=body).status_code == 200
+    found = client.get(f"{F}/crossed").json
+    assert 0 < found["crossing"] < found["pairs"]
+    assert {link["id"] for link in found["links"]} <= owned
+    assert all(link["crossed_by"] > 0 for link in found["links"])
+    first = client.get(f"{F}/crossed?limit=1").json
+    assert first["links"] == found["links"][:1]
+    assert (first["next"] is None) == (len(found["links"]) == 1)
+
+
 # -- the common plane ------------------------------------------------------------------
 
 

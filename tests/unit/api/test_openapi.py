@@ -63,6 +63,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/fabrics/{fabric_id}/map"),
         ("GET", "/v1/fabrics/{fabric_id}/routing"),
         ("GET", "/v1/fabrics/{fabric_id}/idle"),
+        ("GET", "/v1/fabrics/{fabric_id}/crossed"),
         ("GET", "/v1/fabrics/{fabric_id}/promises"),
         ("GET", "/v1/fabrics/{fabric_id}/plane"),
         ("PUT", "/v1/fabrics/{fabric_id}/plane"),

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Owned links that packets of others have to cross, with the number of pairs that do."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from laas_service.domain.idle_links import tables_of
+from laas_service.domain.inventory import Endpoint, Inventory, PortRef
+from laas_service.domain.ledger import LedgerView
+from laas_service.domain.routing.fabric_tables import ForwardingTables
+from laas_service.domain.topology import Link
+
+
+@dataclass(frozen=True)
+class CrossedLinks:
+    """Ordered pairs of ports that may talk, and those of them that cross links of a third party.
+
+    Such are hosts that nobody owns, and services with everything. A tenant's packets on its own
+    links, and on those of its container, do not count, nor do packets to a tenant on its links.
+    """
+
+    pairs: int
+    crossing: int
+    links: Mapping[Link, int]
+    """The pairs that cross each of the links that are crossed, by number of the link."""
+
+    owners: Mapping[Link, str]
+    """The innermost owner of each of these."""
+
+
+def crossed_links(fabric: LedgerView, inventory: Inventory) -> CrossedLinks:
+    """Which owned links the default routes cross, where no way leads past them."""
+    return _Crossing(fabric, inventory).found()
+
+
+class _Crossing:
+    def __init__(self, fabric: LedgerView, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._tree = fabric.topology.tree
+        self._tables: ForwardingTables = tables_of(fabric, inventory)
+        self._owner_of_link = fabric.owners_of_links()
+        self._parents: dict[str, str | None] = {}
+        self._owner_of_host: dict[int, str] = {}
+        for allocation in fabric.everybody():
+            self._parents[allocation.id] = allocation.parent
+            self._owner_of_host |= dict.fromkeys(allocation.hosts(fabric.topology), allocation.id)
+
+    def found(self) -> CrossedLinks:
+        endpoints = {self._tables.index[e.guid]: e for e in self._inventory.endpoints}
+        services = {n for n, e in endpoints.items() if e.host is None}
+        idle = {n for n, e in endpoints.items() if e.host is not None and self._owner(e) is None}
+        sources: dict[int, Counter[tuple[bool, str | None]]] = defaultdict(Counter)
+        for endpoint in endpoints.values():
+            sources[endpoint.at.guid][endpoint.host is None, self._owner(endpoint)] += 1
+        crossed: Counter[Link] = Counter()
+        crossing = 0
+        for switch, several in sources.items():
+            astray = set(self._tables.crossing[switch].tolist())
+            for position in sorted(astray & endpoints.keys()):
+                links: list[Link] | None = None
+                for (service, owner), count in several.items():
+                    talks = service or position in services or (owner is None and position in idle)
+                    if not talks:
+                        continue
+                    if links is None:
+                        links = [*self._foreign(switch, endpoints[position])]
+                    own = self._chain(owner)
+                    others = [link for link in links if self._owner_of_link[link] not in own]
+                    crossing += count if others else 0
+                    for link in others:
+                        crossed[link] += count
+        hosts = len(endpoints) - len(services)
+        return CrossedLinks(
+            len(idle) * (len(idle) - 1) + len(services) * (2 * hosts + len(services) - 1),
+            crossing,
+            {link: crossed[link] for link in sorted(crossed, key=self._tree.link_id)},
+            {link: self._owner_of_link[link] for link in crossed},
+        )
+
+    def _owner(self, endpoint: Endpoint) -> str | None:
+        return None if endpoint.host is None else self._owner_of_host.get(endpoint.host)
+
+    def _chain(self, owner: str | None) -> set[str]:
+        """An allocation and the containers around it."""
+        chain = set()
+        while owner is not None:
+            chain.add(owner)
+            owner = self._parents[owner]
+        return chain
+
+    def _foreign(self, switch: int, target: Endpoint) -> Iterator[Link]:
+        """The links on a path that have an owner, and not the target's."""
+        own = self._chain(self._owner(target))
+        passed = set()
+        while switch != target.at.guid and switch not in passed:
+            passed.add(switch)
+            port = self._tables.port(switch, target.guid)
+            ahead = None if port is None else self._inventory.far_ends.get(PortRef(switch, port))
+            if ahead is None:
+                return
+            (switch, _), cable = ahead
+            owner = None if cable.link is None else self._owner_of_link.get(cable.link)
+            if cable.link is not None and owner is not None and owner not in own:
+                yield cable.link
