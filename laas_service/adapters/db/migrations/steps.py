@@ -40,9 +40,3 @@ def create_index(name: str, table: str, columns: list[str]) -> None:
 def drop_table(name: str) -> None:
     if has_table(name):
         op.drop_table(name)
-
-
-def copy_column(table: str, source: str, target: str) -> None:
-    """Copy a column's values to another one, in rows where that one is NULL."""
-    rows = sa.table(table, sa.column(source), sa.column(target))
-    op.execute(rows.update().where(rows.c[target].is_(None)).values({target: rows.c[source]}))
