@@ -4,6 +4,7 @@
 
 import functools
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -20,6 +21,8 @@ from pydantic import BaseModel
 from werkzeug.exceptions import (
     BadRequest,
     HTTPException,
+    MethodNotAllowed,
+    NotFound,
     RequestEntityTooLarge,
 )
 
@@ -48,6 +51,7 @@ from laas_service.api.sharing import schemas as sharing_schemas
 from laas_service.api.sharing.metrics import PromiseGauges
 from laas_service.app.use_cases import UseCases
 from laas_service.domain.errors import LaasError, NotSupported, TooManyRequests, Unavailable
+from laas_service.domain.wording import alike
 
 LOG = logging.getLogger(__name__)
 
@@ -425,7 +429,17 @@ def _http_error(error: HTTPException) -> Response | HTTPException:
             f"a body may have {request.max_content_length} bytes; send a shorter one"
         )
     headers = {name: value for name, value in error.get_headers() if name != "Content-Type"}
-    return _problem(errors.of_http(error), headers)
+    detail = ""
+    if isinstance(error, NotFound):
+        known = sorted({one.path for one in ROUTES if not re.search("[<.]", one.path)})
+        fix = alike(request.path, known, "the service") + "; all are in /v1/openapi.json"
+        if "/v1/" in request.path[1:]:
+            fix = "leave out what is in front of /v1 there, or in the endpoint"
+        detail = f"there is nothing at {request.path}; {fix}"
+    elif isinstance(error, MethodNotAllowed):
+        allowed = ", ".join(sorted(set(error.valid_methods or ()) - {"OPTIONS", "HEAD"}))
+        detail = f"{request.path} has no {request.method}; it has {allowed}"
+    return _problem(errors.of_http(error, detail), headers)
 
 
 def _unexpected(error: Exception) -> Response:

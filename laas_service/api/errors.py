@@ -22,12 +22,40 @@ from laas_service.app.records import FabricRecord
 from laas_service.domain import errors
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.faults import degradation
+from laas_service.domain.wording import CONTROLS
 
 ECHO = 200
 """Characters of a wrong value that are repeated to the caller."""
 
 FORMS = (requests.NUMBER, requests.LIST)
 """Parts of a place in a body that are no names of fields."""
+
+WORDS = {
+    "missing": "is required",
+    "extra_forbidden": "there is no such field; see /v1/openapi.json for those there are",
+    "string_type": "give a text",
+    "string_too_short": "give {min_length} or more characters",
+    "string_too_long": "give at most {max_length} characters",
+    "int_type": "give a whole number",
+    "int_parsing": "give a whole number",
+    "int_from_float": "give a whole number",
+    "float_type": "give a number",
+    "float_parsing": "give a number",
+    "finite_number": "give a finite number",
+    "bool_type": "give true or false",
+    "bool_parsing": "give true or false",
+    "greater_than": "give more than {gt}",
+    "greater_than_equal": "give at least {ge}",
+    "less_than": "give less than {lt}",
+    "less_than_equal": "give at most {le}",
+    "enum": "choose from {expected}",
+    "literal_error": "choose from {expected}",
+    "list_type": "give a list",
+    "dict_type": "give an object",
+    "too_short": "give at least {min_length}",
+    "too_long": "give at most {max_length}",
+}
+"""The fix of a wrong field, by the validator's type of error; others keep its message."""
 
 MANY = 100
 """Bad fields that are named to the caller."""
@@ -116,12 +144,12 @@ def of_degraded(fabric: FabricRecord, degraded: degradation.Degraded) -> Problem
     )
 
 
-def of_http(error: HTTPException) -> Problem:
-    """The problem document of an error of the HTTP layer."""
+def of_http(error: HTTPException, detail: str = "") -> Problem:
+    """The problem document of an error of the HTTP layer; ``detail`` is what to say of it."""
     status = error.code or 500
     too_large = isinstance(error, RequestEntityTooLarge)
     code = "too_large" if too_large else error.name.lower().replace(" ", "_")
-    return problem(status, code, error.description or error.name)
+    return problem(status, code, detail or error.description or error.name)
 
 
 def problem(status: int, code: str, detail: str, **more: Any) -> Problem:
@@ -137,11 +165,20 @@ def problem(status: int, code: str, detail: str, **more: Any) -> Problem:
 
 def _field(item: Any) -> FieldError:
     """One error of the validator as a field, its value and the problem."""
+    fix = WORDS.get(item["type"])
+    words = item["msg"] if fix is None else fix.format(**item.get("ctx", {}))
+    if item["type"] == "string_pattern_mismatch":
+        pattern = item["ctx"]["pattern"]
+        words = (
+            "leave out control characters"
+            if CONTROLS in pattern
+            else f"match the pattern {pattern}"
+        )
     known = item["type"] not in ("missing", "json_invalid", "model_type")
     return FieldError(
         field=".".join(str(part) for part in item["loc"] if part not in FORMS) or "body",
         value=_echo(item["input"]) if known else None,
-        detail=item["msg"],
+        detail=words,
     )
 
 

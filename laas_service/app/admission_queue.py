@@ -199,7 +199,7 @@ class AdmissionQueue:
         return NoFit(
             Refusal.OTHERS_WAIT,
             f"{newcomer.named} would fit, but {_counted(len(waiting))} here and "
-            f"{self._why_not()}; ask with wait to join the queue",
+            f'{self._why_not()}; ask with "wait": true (--queue) to join it',
         )
 
     # -- room made for the head -------------------------------------------------

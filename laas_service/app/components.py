@@ -13,6 +13,7 @@ from laas_service.app.views.switch import find_switch
 from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.features import HostChange
 from laas_service.domain.ledger import LedgerView
+from laas_service.domain.wording import alike
 
 
 class ComponentUseCases:
@@ -186,9 +187,10 @@ class ComponentUseCases:
         return what_is_said(self._store, fabric_id)
 
     def _host_number(self, fabric_id: str, name: str) -> int:
-        number = self._store.fabrics.get(fabric_id).inventory.host_numbers.get(name)
+        numbers = self._store.fabrics.get(fabric_id).inventory.host_numbers
+        number = numbers.get(name)
         if number is None:
-            raise NotFound("host", name)
+            raise NotFound("host", name, alike(name, numbers, f"fabric {fabric_id}"))
         return number
 
 

@@ -15,6 +15,7 @@ from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from laas_service.domain.policies.base import Policy
+from laas_service.domain.wording import alike
 
 
 class Lookup:
@@ -113,7 +114,7 @@ class Lookup:
         known = list(snapshot.fabrics)
         if id := id or self.default_fabric(known) or "":
             if id not in snapshot.fabrics:
-                raise NotFound("fabric", id)
+                raise NotFound("fabric", id, alike(id, known, "the service"))
             return id
         if not known:
             raise NotFound("fabric", "default")

@@ -300,6 +300,8 @@ class Consent(ShowCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         body = given(movable=args.movable, notice=args.notice, move_cost=args.move_cost)
+        if not body:
+            self.usage_error("give --movable, --notice or --move-cost")
         return rest.call("PATCH", _path(rest, args), body=body)
 
 

@@ -161,9 +161,23 @@ class RestCommand(Command):
             elif isinstance(refusal, WaitEnded):
                 self.app.stdout.write(f"{refusal.document['id']}\n")
             self.app.LOG.error(
-                printable(str(refusal)), exc_info=getattr(self.app_args, "debug", False)
+                printable(self._as_option(refusal)), exc_info=getattr(self.app_args, "debug", False)
             )
             return refusal.exit_status
+
+    def _as_option(self, refusal: Refused) -> str:
+        """The text of a refusal with the options in place of REST's fields."""
+        text = str(refusal)
+        options = {
+            action.dest: action.option_strings[-1]
+            for action in self.parser._actions
+            if action.option_strings
+        }
+        for error in refusal.document.get("errors") or ():
+            field = error["field"]
+            if option := options.get(field.rpartition(".")[2]):
+                text = text.replace(f"{field}: ", f"{option}: ", 1)
+        return text
 
     def carry_out(self, args: argparse.Namespace) -> int:
         """Print the answer; the exit status. Raises: Refused."""

@@ -147,7 +147,8 @@ def _brief(value: Any) -> str:
             return " ".join(f"{p['pod']}:{p['leaf']}:{p['k']}" for p in value)
         case [{"project_id": _, "hosts": _}, *_]:
             return "\n".join(
-                f"{owner['name']} ({owner['id']}) of {owner['project_id']}: {brief(owner['hosts'])}"
+                f"{owner['name']} ({owner.get('id') or owner['allocation']}) "
+                f"of {owner['project_id']}: {brief(owner['hosts'])}"
                 for owner in value
             )
         case [{"risk": _, "tenants": _}, *_]:

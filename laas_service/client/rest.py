@@ -287,6 +287,8 @@ def _cause(error: BaseException) -> str:
                 f"{address}: its certificate is not trusted; set OS_CACERT to that of its authority"
             )
         return f"{address}: the server there speaks http; write http:// in the endpoint"
+    if "/auth/tokens" in address and isinstance(error, OSError) and error.strerror:
+        return f"Keystone at {address}: {error.strerror}; check OS_AUTH_URL"
     if isinstance(error, ConnectionRefusedError):
         return f"{address}: {error.strerror}; start laas-api there, or give another endpoint"
     if isinstance(error, OSError) and error.strerror:

@@ -66,11 +66,22 @@ def advice(parser: argparse.ArgumentParser, message: str) -> str:
         choices = re.findall(r"[^\s,']+", found[2])
         message += did_you_mean(found[1], choices)
     elif found := re.match(r"unrecognized arguments: (-[^\s=]+)", message):
-        message += did_you_mean(found[1], parser._option_string_actions)
+        message += did_you_mean(found[1], _options(parser))
     elif found := re.fullmatch(r"one of the arguments (.*) is required", message):
-        message = f"give {' or '.join(found[1].split())}"
+        names = found[1].split()
+        message = f"give {' or '.join(name for name in names if f'--{name}' not in names)}"
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
     return f"{parser.prog}: {line}\nSee '{parser.prog} --help'.\n"
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    """The options of a parser and of its commands."""
+    found = dict.fromkeys(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                found |= dict.fromkeys(_options(one))
+    return list(found)
 
 
 class Parser(argparse.ArgumentParser):

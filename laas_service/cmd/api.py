@@ -17,7 +17,7 @@ from oslo_log import log as logging
 from laas_service.cmd.http_server import http_server
 from laas_service.cmd.process import daemon_configured, exit_status
 from laas_service.cmd.reloading import on_hangup
-from laas_service.domain.errors import LaasError
+from laas_service.domain.errors import InvalidInput, LaasError
 from laas_service.garbage import Collector
 
 if TYPE_CHECKING:
@@ -104,9 +104,8 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None)
     ``conf`` was made of ``args``. SIGHUP reads its files again.
 
     Raises:
-        InvalidInput: an option has a wrong value.
+        InvalidInput: an option has a wrong value, or the address cannot be listened on.
         Unavailable: the database does not answer.
-        OSError: the process cannot listen on the address.
     """
     if conf.all_in_one:
         parts.database.upgrade()
@@ -119,7 +118,14 @@ def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None)
     use_cases.prepare()  # slow for a large fabric, so before the first request
     parts.collector.settle()
     sys.setswitchinterval(SWITCH)
-    server = http_server(app, conf)
+    try:
+        server = http_server(app, conf)
+    except OSError as error:
+        raise InvalidInput(
+            "[api] bind_host, bind_port",
+            f"{conf.api.bind_host}:{conf.api.bind_port}",
+            f"choose another address, or end the process that has it ({error.strerror})",
+        ) from error
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     on_hangup(conf, args, parts.reload, CLI)
     with parts.working(patience=10) if conf.all_in_one else nullcontext():

@@ -9,6 +9,7 @@ Exit status 0: done. 1: failed otherwise. 2: the command line was wrong. 3: refu
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import re
@@ -110,7 +111,9 @@ class LaasShell(App):
         console.setFormatter(logging.Formatter(f"{self.NAME}: %(message)s"))
         self.LOG.handlers[:] = [console]
         self.LOG.propagate = False
+        logging.getLogger("keystoneauth").setLevel(logging.ERROR)  # errors are told once
         if self.options.debug:
+            logging.getLogger("keystoneauth").setLevel(logging.NOTSET)
             logging.basicConfig(level=logging.DEBUG, stream=self.stderr)
 
     @cached_property
@@ -140,9 +143,15 @@ class LaasShell(App):
         if not (self.options.help and names):
             known = next(argv[:size] for size in range(len(argv), -1, -1) if below(argv[:size]))
             words = dict.fromkeys(name.split()[len(known)] for name in below(known))
-            unknown = f"no command {' '.join(argv)!r}" if argv else "no command"
+            given = " ".join(argv[: len(known) + 1])
+            unknown = f"no command {given!r}" if argv else "no command"
             near = did_you_mean(argv[len(known)], words) if len(argv) > len(known) else ""
-            self.parser.error(f"{unknown}{near}; choose from {', '.join(words)}")
+            if known == ["quota"]:
+                near += "; quotas are set with 'laas-manage quota set PROJECT'"
+            told = f"{unknown}{near}; choose from {', '.join(words)}"
+            if self.options.json:
+                json.dump({"code": "usage", "detail": told}, self.stdout)
+            self.parser.error(told)
         self.parser.print_help(self.stdout)
         width = max(map(len, names))
         self.stdout.write("\ncommands:\n")

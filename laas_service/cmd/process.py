@@ -68,6 +68,12 @@ def parsed(
     return conf
 
 
+def must_be_right(conf: cfg.ConfigOpts) -> None:
+    """Return if no option has a value of another type. Raises: cfg.Error."""
+    if wrong := review.wrong_values(conf):
+        raise cfg.Error("; ".join(wrong))
+
+
 def reason(error: Exception) -> str:
     """Why a configuration cannot be read, without the line, which may have a password."""
     if isinstance(error, UnicodeDecodeError):
@@ -81,6 +87,7 @@ def configured(
 ) -> cfg.ConfigOpts:
     """Read the configuration as ``parsed`` does, and set up the log. Raises: cfg.Error."""
     conf = parsed(prog, args, switches, **files)
+    must_be_right(conf)
     set_up_log(conf, prog)
     return conf
 
@@ -94,6 +101,7 @@ def daemon_configured(
     """
     try:
         conf = parsed(prog, args, switches)
+        must_be_right(conf)
     except cfg.Error as error:
         sys.exit(f"{prog}: {error}")
     import_module(

@@ -2,6 +2,7 @@
 
 """Review of configuration files: unknown, gone, deprecated and invalid options."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -67,6 +68,8 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[str]:
                 getattr(where, opt.dest, None)
             except (cfg.Error, ValueError) as error:
                 reason = str(error).rpartition("is not valid: ")[2]
+                if wrong := re.search(r"invalid literal for int\(\) .*?: (.*)", reason):
+                    reason = f"{wrong[1]} is not valid; give a whole number"
                 errors.append(f"[{group}] {opt.dest}: {reason}")
     return errors
 

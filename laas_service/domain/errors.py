@@ -24,7 +24,8 @@ class InvalidInput(LaasError):
         self.value = value
         self.fix = fix
         shown = field if field.isprintable() else repr(field)  # a caller may have chosen the name
-        super().__init__(f"{shown}: {value!r} is not valid; {fix}")
+        wrong = "is missing" if value is None else f"{value!r} is not valid"
+        super().__init__(f"{shown}: {wrong}; {fix}")
 
 
 class _Hidden:

@@ -2,6 +2,7 @@
 
 """Names in sentences: lists that give the first few, and names without control characters."""
 
+import difflib
 from collections.abc import Iterable
 
 SHOWN = 5
@@ -17,6 +18,14 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def alike(name: object, known: Iterable[str], where: str) -> str:
+    """The fix of a name that does not exist: the names like it, or else some that exist there."""
+    names = list(known)
+    if near := difflib.get_close_matches(str(name), names):
+        return f"did you mean {' or '.join(near)}?"
+    return f"{where} has {listed(names) or 'none'}"
 
 
 def listed(names: Iterable[object], shown: int = SHOWN) -> str:

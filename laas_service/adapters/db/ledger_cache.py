@@ -28,6 +28,7 @@ from laas_service.domain.errors import NotFound
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.topology import Link, Topology, parse_link
+from laas_service.domain.wording import alike
 
 T = TypeVar("T")
 
@@ -84,7 +85,8 @@ class LedgerCache:
             return self._compared(session, id, _PRESENT)
         row = session.execute(_NUMBERS, {"id": id}).one_or_none()
         if row is None:
-            raise NotFound("fabric", id)
+            known = session.scalars(select(models.FabricRow.id).order_by(models.FabricRow.id))
+            raise NotFound("fabric", id, alike(id, known, "the service"))
         return self._record(session, id, row)
 
     def locked(self, session: Session, id: str) -> FabricRecord:

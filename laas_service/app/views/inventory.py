@@ -221,13 +221,18 @@ def find_link(fabric: FabricRecord, named: str) -> Link:
         if link_name(link) != named or link not in fabric.inventory.cable_of_link:
             exists = fabric.topology.tree.has_link(link) and link_name(link) == named
             if not exists or link in fabric.topology.absent_links:
-                raise NotFound("link", named)
+                raise _no_link(fabric, named)
         return link
     end = PortRef(find_switch(fabric, name).guid, int(port) if port.isdecimal() else 0)
     for link, cable in fabric.inventory.cable_of_link.items():
         if end in (cable.lower, cable.upper):
             return link
-    raise NotFound("link", named)
+    raise _no_link(fabric, named)
+
+
+def _no_link(fabric: FabricRecord, named: str) -> NotFound:
+    names = [link_name(link) for link in fabric.inventory.cable_of_link]
+    return NotFound("link", named, f"fabric {fabric.id} has {names[0]} to {names[-1]}")
 
 
 def switch_word(guid: int, said: Said) -> Word | None:

@@ -18,6 +18,7 @@ from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology
+from laas_service.domain.wording import alike
 
 
 def propose(policy: Policy, fabric: LedgerView, request: Request) -> Allocation | NoFit:
@@ -147,8 +148,7 @@ def check_constraints(fabric: LedgerView, constraints: Constraints) -> None:
             "constraints.spread", constraints.spread, f"the fabric has {topology.pods} pods"
         )
     for trait in sorted(constraints.traits - traits):
-        known = f"; known traits: {', '.join(sorted(traits))}" if traits else ""
-        fix = f"name traits that hosts of the fabric have{known}"
+        fix = alike(trait, sorted(traits), "the fabric")
         raise InvalidInput("constraints.traits", trait, fix)
 
 

@@ -214,7 +214,7 @@ def test_constraints_on_things_that_the_fabric_lacks_are_malformed():
     )
     assert {answer["reason"] for answer in answers} == {"invalid_input"}
     assert plan.malformed == len(answers)
-    assert "known traits: gpu" in answers[0]["detail"]
+    assert "did you mean gpu?" in answers[0]["detail"]
     assert all("constraints" in answer["detail"] for answer in answers)
 
 
@@ -300,26 +300,26 @@ MALFORMED = {
     "a number too large": ('{"op": "probe", "hosts": 1e999}', "1e999 is no JSON number"),
     "too many digits": ('{"op": "probe", "hosts": ' + "9" * 5000 + "}", "request"),
     "too deep": ("[" * 100000, "request"),
-    "no op": ({"hosts": 1}, "op: None"),
+    "no op": ({"hosts": 1}, "op: is missing"),
     "unknown op": ({"op": "grow"}, "op: 'grow' is not valid; use one of allocate, release"),
     "op of a wrong type": ({"op": ["probe"]}, "op: ['probe']"),
-    "no hosts": ({"op": "probe"}, "hosts: None"),
+    "no hosts": ({"op": "probe"}, "hosts: is missing"),
     "hosts as text": ({"op": "probe", "hosts": "3"}, "hosts: '3'"),
     "hosts as a fraction": ({"op": "probe", "hosts": 3.0}, "hosts: 3.0"),
     "hosts that are true": ({"op": "probe", "hosts": True}, "hosts: True"),
     "no host at all": ({"op": "probe", "hosts": 0}, "hosts: 0 is not valid; give a whole number"),
-    "no id": ({"op": "allocate", "hosts": 1}, "id: None"),
+    "no id": ({"op": "allocate", "hosts": 1}, "id: is missing"),
     "id as a number": ({"op": "release", "id": 5}, "id: 5"),
     "an empty id": ({"op": "allocate", "id": "", "hosts": 1}, "id: ''"),
     "unknown policy": ({"op": "probe", "hosts": 1, "policy": "best"}, "policy: 'best'"),
-    "policy as null": ({"op": "probe", "hosts": 1, "policy": None}, "policy: None"),
+    "policy as null": ({"op": "probe", "hosts": 1, "policy": None}, "policy: is missing"),
     "nothing to fail": ({"op": "fail"}, "name exactly one"),
     "two to fail": ({"op": "fail", "host": 1, "leaf_link": [0, 0, 0]}, "name exactly one"),
-    "resize without hosts": ({"op": "resize", "id": "t1"}, "hosts: None"),
+    "resize without hosts": ({"op": "resize", "id": "t1"}, "hosts: is missing"),
     "resize to nothing": ({"op": "resize", "id": "t1", "hosts": 0}, "hosts: 0"),
-    "resize of nobody": ({"op": "resize", "hosts": 3}, "id: None"),
-    "room without moves": ({"op": "make-room", "hosts": 3}, "moves: None"),
-    "room for nobody": ({"op": "make-room", "moves": 1}, "hosts: None"),
+    "resize of nobody": ({"op": "resize", "hosts": 3}, "id: is missing"),
+    "room without moves": ({"op": "make-room", "hosts": 3}, "moves: is missing"),
+    "room for nobody": ({"op": "make-room", "moves": 1}, "hosts: is missing"),
     "a negative number of moves": ({"op": "make-room", "hosts": 3, "moves": -1}, "moves: -1"),
     "apply as text": ({"op": "make-room", "hosts": 3, "moves": 1, "apply": "yes"}, "apply: 'yes'"),
     "host as text": ({"op": "fail", "host": "h1"}, "host: 'h1'"),
