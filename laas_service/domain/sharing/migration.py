@@ -19,7 +19,7 @@ class MachineMove(NamedTuple):
     target: int
 
 
-class Migration(NamedTuple):
+class UnitMigration(NamedTuple):
     """A cluster, its new embedding, and the changes that lead to it.
 
     ``moves`` and ``removed`` have the old numbers of units, ``added`` and ``embedding`` the
@@ -38,7 +38,7 @@ class Migration(NamedTuple):
 
 def planned(
     tree: SlotTree, cluster: Cluster, held: Embedding, counts: Mapping[int, int]
-) -> Migration:
+) -> UnitMigration:
     """The plan with the fewest moves to an embedding with ``counts[machine]`` units on each.
 
     ``held`` is the current embedding. Moves are as short as possible. Units that have no
@@ -57,7 +57,7 @@ def planned(
     added = tuple(enumerate(places, len(machines)))
     on = grouped((machine, unit) for unit, machine in enumerate(machines + places))
     embedding = {machine: tuple(units) for machine, units in on.items()}
-    return Migration(cluster, embedding, tuple(moves), added, tuple(leaving))
+    return UnitMigration(cluster, embedding, tuple(moves), added, tuple(leaving))
 
 
 def _nearest(

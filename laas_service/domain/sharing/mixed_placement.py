@@ -21,7 +21,7 @@ from laas_service.domain.grouping import grouped
 from laas_service.domain.sharing.cluster import Cluster, Embedding, Whole
 from laas_service.domain.sharing.hose_load import cost_of_crossing
 from laas_service.domain.sharing.link_promises import RoutedSite, amounts_of
-from laas_service.domain.sharing.migration import MachineMove, Migration
+from laas_service.domain.sharing.migration import MachineMove, UnitMigration
 from laas_service.domain.sharing.placement import (
     COST_OF_A_STEP,
     STARTS,
@@ -110,9 +110,9 @@ class _MixedSearch:
         moved = sum(at[unit] != machine for unit, machine in self.remain.items())
         return MigrationCost(moved, sum(min(units, self.size - units) for units in below.values()))
 
-    def _plan(self, at: Places) -> Migration:
+    def _plan(self, at: Places) -> UnitMigration:
         units = self.remain.items()
-        return Migration(
+        return UnitMigration(
             self.cluster,
             embedding_of(at),
             tuple(

@@ -34,7 +34,7 @@ from laas_service.domain.sharing.hose_load import (
     crossing,
 )
 from laas_service.domain.sharing.link_promises import RoutedSite
-from laas_service.domain.sharing.migration import Migration, planned
+from laas_service.domain.sharing.migration import UnitMigration, planned
 from laas_service.domain.sharing.routes import NO_LINK
 from laas_service.domain.sharing.tree import SlotTree
 
@@ -85,7 +85,7 @@ class MigrationCost(NamedTuple):
 class Placed(NamedTuple):
     """A plan that fits."""
 
-    plan: Migration
+    plan: UnitMigration
     cost: MigrationCost
     proven: bool
     """Whether no other embedding costs less."""
@@ -253,7 +253,7 @@ class _RoutedSearch:
 
     def _cheapest(
         self, offer: _Offer, costs: tree_search.CostModel = tree_search.fewest_migrations
-    ) -> Migration | None:
+    ) -> UnitMigration | None:
         """As ``tree_search.cheapest``. Raises: LimitExceeded."""
         self.effort.spend(4 * COST_OF_A_STEP + self.tree.machines // 8 + self.size)
         return tree_search.cheapest(offer, self.cluster, costs)
@@ -548,7 +548,7 @@ class _Filling:
         return sends, receives
 
 
-def _counts(plan: Migration) -> dict[int, int]:
+def _counts(plan: UnitMigration) -> dict[int, int]:
     return {machine: len(units) for machine, units in plan.embedding.items() if units}
 
 

@@ -39,7 +39,7 @@ from laas_service.domain.sharing.link_promises import (
     RoutedSite,
     amounts_of,
 )
-from laas_service.domain.sharing.migration import MachineMove, Migration
+from laas_service.domain.sharing.migration import MachineMove, UnitMigration
 from laas_service.domain.sharing.mixed_placement import MIXED
 from laas_service.domain.sharing.placement import (
     ALIKE,
@@ -313,7 +313,7 @@ def _in_order(
     allocation: Allocation,
     old: HeldSlots,
     new: HeldSlots,
-    plan: Migration,
+    plan: UnitMigration,
     budget: RequestBudget | None,
 ) -> Allocation | NoFit:
     """The new slots with moves in an order that keeps all promises, and what they need.
@@ -395,7 +395,7 @@ def _with(allocation: Allocation, slots: HeldSlots) -> Allocation:
     return Allocation(allocation.id, 0, NAME, (), parent=allocation.parent, slots=slots)
 
 
-def _slots(site: RoutedSite, demand: SlotDemand, plan: Migration) -> HeldSlots:
+def _slots(site: RoutedSite, demand: SlotDemand, plan: UnitMigration) -> HeldSlots:
     """The slots of a plan, and what links promise."""
     promised = _promises(site, site.promised(plan.cluster, plan.embedding))
     units = sorted((site.routes.host_of(m), on) for m, on in plan.embedding.items() if on)
@@ -409,7 +409,7 @@ def _promises(site: RoutedSite, promised: Promised) -> tuple[Promise, ...]:
 
 
 def _ordered(
-    site: RoutedSite, cluster: Cluster, plan: Migration, budget: RequestBudget | None
+    site: RoutedSite, cluster: Cluster, plan: UnitMigration, budget: RequestBudget | None
 ) -> tuple[list[MachineMove], tuple[Promise, ...]] | str:
     """Moves in an order in which the cluster fits after each, and what it needs in all.
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from laas_service.domain.sharing.cluster import Cluster, Embedding, Numbers, Whole
-from laas_service.domain.sharing.migration import Migration, planned
+from laas_service.domain.sharing.migration import UnitMigration, planned
 from laas_service.domain.sharing.tree import SlotTree
 
 # -- costs of an embedding (sections IV-A and IV-F) ----------------------------
@@ -78,7 +78,7 @@ class Offer(Protocol):
 
 def cheapest(
     offer: Offer, cluster: Cluster, costs: CostModel = fewest_migrations
-) -> Migration | None:
+) -> UnitMigration | None:
     """The cheapest plan within an offer; None if the cluster does not fit."""
     return _TreeSearch(offer, cluster, costs).answer()
 
@@ -169,7 +169,7 @@ class _TreeSearch:
 
     # Algorithm 1
 
-    def answer(self) -> Migration | None:
+    def answer(self) -> UnitMigration | None:
         """The cheapest plan; None if the cluster does not fit."""
         if self.size > self.slots.sum():
             return None

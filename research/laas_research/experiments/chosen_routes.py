@@ -15,7 +15,7 @@ from laas_research.virtual_clusters.chosen_routes import fitting_routes
 from laas_service.domain.allocation import Allocation, GroupShare
 from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.link_promises import RoutedSite
-from laas_service.domain.sharing.migration import Migration
+from laas_service.domain.sharing.migration import UnitMigration
 from laas_service.domain.sharing.placement import ALIKE, Placed
 from laas_service.domain.sharing.routes import Routes
 from laas_service.domain.topology import Topology, Xgft
@@ -122,7 +122,7 @@ class Requests:
         }
 
 
-def _on_one_link(empty: RoutedSite, site: RoutedSite, cluster: Cluster) -> Migration | None:
+def _on_one_link(empty: RoutedSite, site: RoutedSite, cluster: Cluster) -> UnitMigration | None:
     """Where the cluster fits beside those of ``site``, were the uplinks of a leaf one link."""
     summed = empty.on(empty.routes)
     for held in site.clusters.values():

@@ -18,7 +18,7 @@ from laas_research.virtual_clusters.oktopus import oktopus
 from laas_research.virtual_clusters.site import Site
 from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.link_promises import RoutedSite
-from laas_service.domain.sharing.migration import Migration
+from laas_service.domain.sharing.migration import UnitMigration
 from laas_service.domain.sharing.placement import ALIKE, Placed
 from laas_service.domain.sharing.tree import SlotTree, tapered
 
@@ -44,7 +44,7 @@ DEFAULT = 1.5
 KINDS = ("size", "bandwidth", "joint")
 KRAKEN, KRAKEN_NP, OKTOPUS = "Kraken", "KrakenNP", "Oktopus"
 SiteT = TypeVar("SiteT", Site, RoutedSite)
-Engine = Callable[[SiteT, Cluster], Migration | None]
+Engine = Callable[[SiteT, Cluster], UnitMigration | None]
 """Plans a new or changed cluster; None is a refusal."""
 
 
@@ -54,7 +54,7 @@ def _embed_or(change: Engine[Site]) -> Engine[Site]:
     )
 
 
-def on_routes(site: RoutedSite, cluster: Cluster) -> Migration | None:
+def on_routes(site: RoutedSite, cluster: Cluster) -> UnitMigration | None:
     """The service's search, as an engine."""
     search = ALIKE.change if cluster.id in site.clusters else ALIKE.embed
     answer = search(site, cluster)
@@ -195,7 +195,7 @@ class _Run(Generic[SiteT]):
             else:
                 self.shares[kind].append(len(plan.moves) / len(demands))
 
-    def _plan(self, engine: Engine[SiteT], cluster: Cluster) -> Migration | None:
+    def _plan(self, engine: Engine[SiteT], cluster: Cluster) -> UnitMigration | None:
         start = process_time()
         plan = engine(self.site, cluster)
         if self.counting:

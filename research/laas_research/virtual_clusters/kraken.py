@@ -12,7 +12,7 @@ import math
 from laas_research.virtual_clusters.site import Site
 from laas_service.domain.errors import DoubleClaim, InvalidInput
 from laas_service.domain.sharing.cluster import Cluster
-from laas_service.domain.sharing.migration import Migration
+from laas_service.domain.sharing.migration import UnitMigration
 from laas_service.domain.sharing.tree_search import (
     CostModel,
     cheapest,
@@ -21,7 +21,9 @@ from laas_service.domain.sharing.tree_search import (
 )
 
 
-def embed(site: Site, cluster: Cluster, costs: CostModel = fewest_migrations) -> Migration | None:
+def embed(
+    site: Site, cluster: Cluster, costs: CostModel = fewest_migrations
+) -> UnitMigration | None:
     """A plan for a new cluster, with the least footprint; None if the cluster does not fit.
 
     All demands of ``cluster`` are the same and have variance 0: VC(n, b).
@@ -37,7 +39,7 @@ def embed(site: Site, cluster: Cluster, costs: CostModel = fewest_migrations) ->
 
 def upgrade(
     site: Site, id: str, more: int = 0, factor: float = 1.0, costs: CostModel = fewest_migrations
-) -> Migration | None:
+) -> UnitMigration | None:
     """Algorithm 1: from VC(n, b) to VC(n + more, factor * b); None if that does not fit.
 
     Raises:
@@ -53,7 +55,7 @@ def upgrade(
 
 def downgrade(
     site: Site, id: str, fewer: int = 0, factor: float = 1.0, costs: CostModel = fewest_migrations
-) -> Migration | None:
+) -> UnitMigration | None:
     """Section IV-D: to VC(n - fewer, factor * b); always granted, without migrations.
 
     The units that remain have the least footprint.
@@ -69,7 +71,9 @@ def downgrade(
     return change(site, _changed(site, id, -fewer, factor), costs)
 
 
-def change(site: Site, cluster: Cluster, costs: CostModel = fewest_migrations) -> Migration | None:
+def change(
+    site: Site, cluster: Cluster, costs: CostModel = fewest_migrations
+) -> UnitMigration | None:
     """From the cluster that the site holds by this id to ``cluster``, of any size and bandwidth.
 
     None if that does not fit.
@@ -82,7 +86,7 @@ def change(site: Site, cluster: Cluster, costs: CostModel = fewest_migrations) -
     return cheapest(_Free(site, cluster), cluster, costs)
 
 
-def without_partial_moves(site: Site, cluster: Cluster) -> Migration | None:
+def without_partial_moves(site: Site, cluster: Cluster) -> UnitMigration | None:
     """KrakenNP (section V-C): a change that needs a migration embeds the cluster from scratch.
 
     The new embedding has the least footprint, and keeps as many units in place as that allows.

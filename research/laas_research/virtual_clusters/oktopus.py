@@ -11,10 +11,10 @@ import numpy as np
 
 from laas_research.virtual_clusters.site import Site
 from laas_service.domain.sharing.cluster import Cluster, Whole
-from laas_service.domain.sharing.migration import Migration, planned
+from laas_service.domain.sharing.migration import UnitMigration, planned
 
 
-def oktopus(site: Site, cluster: Cluster) -> Migration | None:
+def oktopus(site: Site, cluster: Cluster) -> UnitMigration | None:
     """A plan for a cluster that is embedded as if it were new; None if it does not fit.
 
     The slots and links of a cluster that the site holds by this id count as free. A unit
@@ -48,7 +48,7 @@ class _Search:
         """The largest m of M_v up to ``limit``."""
         return np.where(self.size - limit <= link, limit, np.minimum(limit, link))
 
-    def answer(self) -> Migration | None:
+    def answer(self) -> UnitMigration | None:
         """A plan in the lowest subtree that holds the cluster; None if no subtree does."""
         for level in range(self.tree.top + 1):
             for vertex in np.nonzero(self.fits[level] >= self.size)[0].tolist():

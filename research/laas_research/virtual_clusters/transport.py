@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from laas_research.virtual_clusters.site import Site
 from laas_service.domain.grouping import grouped
 from laas_service.domain.sharing.cluster import Cluster
-from laas_service.domain.sharing.migration import MachineMove, Migration
+from laas_service.domain.sharing.migration import MachineMove, UnitMigration
 from laas_service.domain.tenancy.slots import GRAIN
 
 
@@ -212,7 +212,9 @@ class _Search:
 SOURCE, POOL, TARGET = range(3)
 
 
-def change(site: Site, cluster: Cluster, costs: PathModel = nearest_migrations) -> Migration | None:
+def change(
+    site: Site, cluster: Cluster, costs: PathModel = nearest_migrations
+) -> UnitMigration | None:
     """From what the site holds by this id to ``cluster``, of any size and bandwidth; or a new one.
 
     None if that does not fit.
@@ -224,7 +226,7 @@ def change(site: Site, cluster: Cluster, costs: PathModel = nearest_migrations) 
     return None if pairs is None else _planned(site, cluster, pairs)
 
 
-def _planned(site: Site, cluster: Cluster, pairs: Pairs) -> Migration:
+def _planned(site: Site, cluster: Cluster, pairs: Pairs) -> UnitMigration:
     """The plan that moves as many units between machines as ``pairs`` say."""
     _, held, _ = site.clusters.get(cluster.id, (cluster, {}, {}))
     at: dict[int, int] = {}
@@ -244,6 +246,6 @@ def _planned(site: Site, cluster: Cluster, pairs: Pairs) -> Migration:
     ]
     on = grouped((machine, unit) for unit, machine in enumerate(stay + new))
     embedding = {machine: tuple(units) for machine, units in sorted(on.items())}
-    return Migration(
+    return UnitMigration(
         cluster, embedding, tuple(moves), tuple(enumerate(new, len(stay))), tuple(removed)
     )
