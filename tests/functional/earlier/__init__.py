@@ -19,7 +19,7 @@ from alembic.operations import Operations
 from laas_service.adapters.db import models, schema
 from laas_service.adapters.db.engine import connect
 from laas_service.adapters.db.migrations import conversion
-from laas_service.adapters.db.types import Moment, Packed, Serial
+from laas_service.adapters.db.types import Moment, Packed, Serial, Stored
 
 FULL = {"pkey": "0", "forgotten": "0"}
 """Columns that had a value in every row."""
@@ -31,7 +31,7 @@ def columns() -> list[sa.Column[Any]]:
     given = [
         sa.Column(
             c.name,
-            sa.JSON(none_as_null=True) if isinstance(c.type, sa.JSON) else c.type,
+            _plain(c.type),
             nullable=c.name not in FULL,
             server_default=FULL.get(c.name),
         )
@@ -55,11 +55,39 @@ def rows(revision: str) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def read(revision: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each table, with the values that this release makes of their documents."""
+    dialect = sa.engine.default.DefaultDialect()
+
+    def value(table: str, key: str, found: Any) -> Any:
+        kind = _present(table, key)
+        return kind.process_result_value(found, dialect) if isinstance(kind, Stored) else found
+
+    return {
+        table: [{key: value(table, key, found) for key, found in row.items()} for row in given]
+        for table, given in rows(revision).items()
+    }
+
+
+def _present(table: str, name: str) -> Any:
+    """The type of the column of this release that has the values."""
+    tables = models.Base.metadata.tables
+    places = [tables[table], *(tables[part.__tablename__] for part in models.PARTS)]
+    return next((place.c[name].type for place in places if name in place.c), None)
+
+
 def _type(table: str, name: str) -> Any:
     present = models.Base.metadata.tables[table].c
     if name in present:
-        return present[name].type
+        return _plain(present[name].type)
     return next(column.type for column in columns() if column.name == name)
+
+
+def _plain(kind: Any) -> Any:
+    """The type of a column without the values that this release makes of its documents."""
+    if isinstance(kind, Stored):
+        return Packed() if kind.packed else sa.JSON(none_as_null=True)
+    return sa.JSON(none_as_null=True) if isinstance(kind, sa.JSON) else kind
 
 
 def _value(kind: Any, value: Any) -> Any:
