@@ -182,7 +182,9 @@ def status(conf: Any, as_json: bool) -> int:
     """Print what the daemon sees and would do, and change nothing."""
     daemon = Daemon(conf)
     world = daemon.world()
-    states = Counter("gated" if job.gated else job.state.lower() for job in world.jobs)
+    states = Counter(
+        "gated" if job.gated and not job.over else job.state.lower() for job in world.jobs
+    )
     due = Counter(type(each).__name__.lower() for each in decide(world, options.settings(conf)))
     shown = {
         "partition": conf.partition,

@@ -222,12 +222,22 @@ class Cluster:
         os.killpg(self._daemon.pid, signal.SIGKILL)
         self._daemon.wait()
 
-    def kill_controller(self) -> None:
-        """Kill slurmctld at once, and start it again with its saved state."""
+    def kill_controller(self, saved: Path | None = None) -> None:
+        """Kill slurmctld at once, and start it again with its state, or as ``saved`` before."""
         assert self.controller.process is not None
         os.killpg(self.controller.process.pid, signal.SIGKILL)
         self.controller.process.wait()
+        if saved is not None:
+            shutil.rmtree(self.controller.directory / "state")
+            shutil.copytree(saved, self.controller.directory / "state")
         self.controller.start()
+
+    def saved_state(self) -> Path:
+        """A copy of what slurmctld has saved, for ``kill_controller``."""
+        unfinished = shutil.ignore_patterns("*.new")
+        copy = self.directory / "saved"
+        shutil.copytree(self.controller.directory / "state", copy, ignore=unfinished)
+        return copy
 
     def laas_slurm(self, *words: str) -> str:
         command = [sys.executable, "-m", "slurm_plugin.command", *words, *self.words()]

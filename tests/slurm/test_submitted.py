@@ -33,6 +33,8 @@ def cluster(tmp_path_factory):
         (("-N1", "-L", "laas_gate:1"), "is not for jobs"),
         (("-N1", "--reservation=laas_gate"), "leave out --reservation"),
         (("-N1", "-p", "plain", "-L", "laas_gate:1"), "is not for jobs"),
+        (("-N1", "--exclusive=user"), "leave out --oversubscribe"),
+        (("-N1", ":", "-N2"), "submit its parts as jobs of their own"),
     ],
     ids=lambda words: words if isinstance(words, str) else "",
 )
@@ -96,6 +98,58 @@ def test_the_queue_is_in_slurms_order_with_its_time_limits(cluster):
     assert not cluster.violations(jobs)
     starts = [s["job"] for s in cluster.witnessed() if s["moment"] == "start" and s["job"] in jobs]
     assert starts == [jobs[2], jobs[0], jobs[1]]
+
+
+def test_a_job_waits_for_another_without_holding_hosts(cluster):
+    first = cluster.submit("-N2", seconds=600)
+    cluster.wait_for_start(first)
+    second = cluster.submit("-N2", f"--dependency=afterany:{first}", seconds=0)
+    third = cluster.submit("-N2", seconds=0)  # the rounds go on
+    cluster.wait([third])
+    assert f"job-{second}" not in {own["name"] for own in cluster.allocations()}
+    cluster.run("scancel", str(first))
+    cluster.wait([second])
+    cluster.wait_until_free()
+    assert not cluster.violations([second, third])
+
+
+def test_jobs_that_are_cancelled_leave_nothing(cluster):
+    """While one runs, another is queued, and before a third is offered."""
+    running = cluster.submit("-N30", seconds=600)
+    cluster.wait_for_start(running)
+    queued = cluster.submit("-N3", seconds=0)
+    eventually(lambda: len(cluster.allocations()) == 2, cluster.told)
+    new = cluster.submit("-N1", seconds=0)
+    cluster.run("scancel", str(new), str(queued), str(running))
+    cluster.wait_until_free()
+    assert {cluster.state(job) for job in (running, queued, new)} == {"CANCELLED"}
+
+
+def test_salloc_runs_its_steps_on_its_own_hosts(cluster):
+    steps = "srun --overlap sh -c 'echo $SLURM_JOB_ID $SLURMD_NODENAME'"
+    told = cluster.run("salloc", "-N3", "-t5", "-p", "links", "sh", "-c", f"{steps}; {steps}")
+    seen = [line.split() for line in told.splitlines()]
+    assert len(seen) == 6
+    assert len({node for _, node in seen}) == 3
+    cluster.wait_until_free()
+
+
+def test_hosts_of_others_are_avoided(cluster):
+    """Nodes that are reserved, and those on which a job of another partition runs: one pod."""
+    other = cluster.submit("-N8", "-p", "plain", "-w", "node[00-07]", seconds=600)
+    cluster.wait_for_start(other)
+    what = ("Users=root", "StartTime=now", "Duration=10", "Nodes=node[08-15]", "Flags=MAINT")
+    cluster.run("scontrol", "create", "reservation", "ReservationName=theirs", *what)
+    try:
+        job = cluster.submit("-N16", "-t1", seconds=0)
+        cluster.wait([job])
+    finally:
+        cluster.run("scontrol", "delete", "ReservationName=theirs")
+        cluster.run("scancel", str(other))
+    cluster.wait_until_free()
+    assert not cluster.violations([job])
+    ran = next(seen for seen in cluster.witnessed() if seen["job"] == job)
+    assert ran["nodes"] == [f"node{n}" for n in range(16, 32)]
 
 
 def test_users_cannot_lift_the_gate(cluster):

@@ -5,7 +5,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models, quotas
@@ -23,10 +23,7 @@ from laas_service.domain.ledger import LedgerView
 _QUEUED = ALLOCATIONS.where(
     models.AllocationRow.fabric == bindparam("fabric"),
     models.AllocationRow.state == State.QUEUED.value,
-).order_by(
-    func.coalesce(models.TermsPart.priority, 0).desc(),
-    models.AllocationRow.sequence,
-)
+).order_by(models.AllocationRow.sequence)
 _ENDS = (
     select(models.AllocationRow.id, models.PlacementPart.ends_at)
     .join(models.PlacementPart, models.PlacementPart.allocation == models.AllocationRow.id)
@@ -99,7 +96,7 @@ def _possible(
 
 
 def read_queue(session: Session, fabric_id: str) -> QueueState:
-    """The queue of a fabric: its waiting requests, in order."""
+    """The queue of a fabric: its waiting requests, in order of creation."""
     waiting = tuple(map(record_of, session.execute(_QUEUED, {"fabric": fabric_id})))
     if not waiting:
         return QueueState()
