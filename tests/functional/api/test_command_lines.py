@@ -33,11 +33,13 @@ import yaml  # type: ignore[import-untyped]
 from laas_service.client.view import ViewServer
 from laas_service.cmd import client as command
 from laas_service.domain.compute_hosts import HostMemory, Quarantine
+from laas_service.messages import AgentReport, Condition
 from tests.completion import completed
 from tests.functional.api.conftest import Deployment
 from tests.marks import needs_bash_completion
 
 WIDTHS = (60, 80, 120)
+COLOUR = r"\x1b\[[0-9;]*m"
 
 BLUE = ("blue",)
 SECONDS = "30"
@@ -85,6 +87,8 @@ SAMPLES = {
     "link fail": ("leaf-1-3-3",),
     "link repair": ("leaf-1-3-3",),
     "link show": ("leaf-0-0-0",),
+    "manager forget": ("gone",),
+    "manager list": (),
     "quota show": (),
     "status": (),
     "switch drain": ("leaf-1-2",),
@@ -161,6 +165,11 @@ def recordings_of(empty_database, directory):
             if name == "host confirm-empty":
                 memory = HostMemory(quarantine={"node31": Quarantine("a server vanished", 0.0)})
                 deployment.store.faults.judge_hosts("main", lambda before: memory)
+            if name == "manager forget":
+                for agent in ("sm1", "gone"):  # the first one is active
+                    report = AgentReport(Condition.DEAD, "no process")
+                    deployment.agents.report("main", agent, report, 15)
+                deployment.later = 60  # an agent that reports is not forgotten
             recordings[name] = Recording(client)
         made = recordings[name]
         made.asked, made.interrupt_at, made.fabrics = [], 0, 1
@@ -263,6 +272,7 @@ def test_a_terminal_gets_lines_that_fit(run, site, name, width):
     status, out, err = run(name, width=width, terminal=True, adapter=recording)
     assert status == 0, err
     assert bool(out) is (name not in SILENT)
+    out = re.sub(COLOUR, "", out)
     if name not in PLAIN:
         assert max(map(len, out.splitlines()), default=0) <= width
     assert "Traceback" not in out + err
@@ -277,6 +287,7 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 CHANGING = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?(Z|\+00:00))?", lambda found: "T" * len(found[0])),
     (r"127\.0\.0\.1:\d+/[\w-]{43}", lambda found: "127.0.0.1:PORT/SECRET"),
+    (r"\b[0-9a-f]{32}\b", lambda found: "I" * len(found[0])),
     (r"req-[0-9a-f-]{36}", lambda found: "R" * len(found[0])),
 )
 """What differs from run to run: times, addresses, ids of requests."""
@@ -289,7 +300,7 @@ def test_what_a_person_sees(run, new_site, way):
     for name in SAMPLES:
         status, out, err = run(name, width=80, terminal=way == "80", adapter=new_site(name))
         assert status == 0, err
-        shown = out + err
+        shown = re.sub(COLOUR, "", out) + err
         for pattern, put in CHANGING:
             shown = re.sub(pattern, put, shown)
         text += f"$ laas {' '.join((name, *SAMPLES[name]))}\n{shown}\n"
@@ -324,7 +335,7 @@ def test_what_needs_a_person_is_marked_and_stays(run, site):
     )
     for width in WIDTHS:
         status, out, _ = run("allocation list", width=width, terminal=True, adapter=stuck)
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
+        plain = re.sub(COLOUR, "", out)
         assert (status, plain != out) == (0, True)
         assert "| ! error" in plain
         for word in STUCK["error"].split():
