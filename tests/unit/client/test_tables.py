@@ -56,3 +56,10 @@ def test_the_least_important_go_first():
     names, _, left_out = fitted(NAMES, ROWS, 40)
     assert left_out[0] == "Project ID"
     assert names[:2] == ["ID", "Name"]
+
+
+@pytest.mark.parametrize("width", [1, 20, 40])
+def test_how_it_is_and_what_is_wrong_stay_however_narrow(width):
+    names, _, left_out = fitted(NAMES, ROWS, width)
+    assert {"ID", "Name", "State", "Error"} <= set(names)
+    assert "Project ID" in left_out
