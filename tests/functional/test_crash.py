@@ -16,6 +16,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ from laas_service.domain.verification import (
 from laas_service.wiring.parts import Parts
 from opensm_writer import fileset, parse
 from tests.options import options_from
+from tests.walks import Hop, Walks
 
 OPERATOR = Caller("blue", "operator", admin=True, request_id="test")
 NEIGHBOUR = AllocationRequest(name="b", hosts=3, project_id="red")
@@ -307,8 +309,8 @@ class Seen:
         }
         current = site.directory / "opensm" / "f" / "current"
         with (current / "lfts").open() as lines:
-            rows = parse.dumped_tables(lines)
-        self.tables = physical_tables(rows, self.fabric.inventory.lids)
+            self.rows = parse.dumped_tables(lines)
+        self.tables = physical_tables(self.rows, self.fabric.inventory.lids)
         manifest = fileset.current(site.directory / "opensm", "f")
         assert manifest is not None
         assert not fileset.damaged(site.directory / "opensm" / "f" / "current", manifest)
@@ -359,9 +361,15 @@ class Seen:
             assert self.records[id].placed is not None, "freed while still routed"
         neighbour = before.the("b")
         assert self.open[neighbour] == before.open[neighbour]
-        # A failed link changes default routes.
-        if self.ledger.failed_links == before.ledger.failed_links:
-            assert self.routed[neighbour] == before.routed[neighbour]
+        assert self.paths_inside(neighbour) == before.paths_inside(neighbour)
+
+    def paths_inside(self, id: str) -> list[list[Hop]]:
+        """The paths of packets between the hosts of an allocation."""
+        inventory, held = self.fabric.inventory, self.records[id].held
+        assert held is not None
+        walks = Walks.over_rows(inventory, self.rows)
+        ends = [inventory.endpoint_of_port[host, 0] for host in held.hosts(self.fabric.topology)]
+        return [walks.path(one.at.guid, other.guid) for one, other in permutations(ends, 2)]
 
     def same_as(self, other: "Seen") -> bool:
         return (

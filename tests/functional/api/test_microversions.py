@@ -167,7 +167,7 @@ ABSENT = {
 """The fields that an allocation does not have, by its name."""
 AT_TIMES = {
     *("parent", "position", "waits_for", "duration", "expected_end", "constraints", "degraded"),
-    *("changing", "joining", "leaving", "bridge", "announced", "error"),
+    *("changing", "joining", "leaving", "bridge", "announced", "error", "priority"),
 }
 """The fields that an allocation lacks while they have no value."""
 

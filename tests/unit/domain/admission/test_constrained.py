@@ -130,7 +130,7 @@ def test_a_constraint_on_something_that_the_fabric_lacks_is_refused():
         (Constraints(avoid_hosts=frozenset({18})), "hosts are 0..17"),
         (Constraints(avoid_pods=frozenset({3})), "pods are 0..2"),
         (Constraints(spread=4), "the fabric has 3 pods"),
-        (Constraints(traits=frozenset({"gpuu"})), "known traits: gpu"),
+        (Constraints(traits=frozenset({"gpuu"})), "did you mean gpu"),
     ):
         with pytest.raises(InvalidInput, match=message):
             check_constraints(made, wish)
