@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-PACKAGE = "laas-service"
 VERSION = "1.0.0"
 
 
@@ -29,4 +28,5 @@ class ShowVersion(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> NoReturn:
-        parser.exit(message=f"{parser.prog} {VERSION}\n")
+        print(f"{parser.prog} {VERSION}")
+        parser.exit()

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import cached_property
-from importlib.metadata import distribution
+from importlib.metadata import entry_points
 from typing import Any
 
 from cliff.app import App
@@ -25,7 +25,7 @@ from cliff.commandmanager import CommandManager
 from laas_service.client.options import DEFAULT_TIMEOUT, argument
 from laas_service.client.rest import SERVICE_TYPE, Rest, Unreachable
 from laas_service.client.usage import Parser, did_you_mean, duration
-from laas_service.version import PACKAGE, ShowVersion, user_agent
+from laas_service.version import ShowVersion, user_agent
 
 ENDPOINT = "http://127.0.0.1:8780"
 """Default address of ``laas-api --all-in-one``."""
@@ -40,8 +40,8 @@ class Commands(CommandManager):
     """The commands under the names that they have here, such as ``allocation list``."""
 
     def load_commands(self, namespace: str) -> None:
-        """Add the entry points of this package; stevedore would import all of them now."""
-        for entry in distribution(PACKAGE).entry_points.select(group=namespace):
+        """Add the entry points; stevedore would import all of them now."""
+        for entry in entry_points(group=namespace):
             words = entry.name.removeprefix("isolated_network_").split("_")
             own = len(words) == 1 and words[0] not in (
                 "status",
