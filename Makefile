@@ -23,7 +23,7 @@ OTHER_PYTHONS = $(lastword $(sort $(filter-out %/$(notdir $(realpath $(BIN)/pyth
 empty :=
 comma := ,
 
-.PHONY: demo quick style test test-all coverage lint bench docs stack packages clean
+.PHONY: demo quick style test test-all coverage lint bench docs stack deb packages clean
 
 demo: $(VENV)/installed packages
 	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(ACCEPT),--accept "$(ACCEPT)") $(if $(JSON),--json "$(JSON)") $(if $(HTML),--html "$(HTML)")
@@ -70,6 +70,11 @@ stack: PROFILE = stack
 stack: $(VENV)/tools packages
 	$(BIN)/tox run -e stack --notest
 	.tox/stack/bin/python -m tests.stack $(if $(KEEP),--keep) $(if $(JSON),--json "$(JSON)")
+
+# The Debian packages of this tree, in dist/.
+deb: PROFILE = deb
+deb: $(VENV)/tools packages
+	PYTHON=$(CURDIR)/$(BIN)/python packaging/deb.sh
 
 # The simulator, the subnet manager and their tools, where we may install them.
 packages: $(VENV)/tools

@@ -23,6 +23,7 @@ from typing import Any
 from oslo_config import cfg
 
 from laas_service.client.rest import Refused
+from laas_service.version import ShowVersion
 from slurm_plugin import conf as options
 from slurm_plugin import slurm
 from slurm_plugin.decide import (
@@ -230,6 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config-file", default=str(options.DEFAULT_FILE))
     parser.add_argument("--json", action="store_true", help="for status")
     parser.add_argument("--debug", action="store_true")
+    parser.add_argument("--version", action=ShowVersion)
     args = parser.parse_args(argv)
     logging.basicConfig(
         level=logging.DEBUG if args.debug else logging.INFO, format="%(name)s: %(message)s"

@@ -4,20 +4,19 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from importlib import import_module
 from importlib.metadata import packages_distributions
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 TREE = Path(__file__).parents[2]
-spec = spec_from_file_location("wheels", TREE / "packaging" / "wheels.py")
-wheels = sys.modules["wheels"] = module_from_spec(spec)
-spec.loader.exec_module(wheels)
+sys.path.append(str(TREE / "packaging"))
+wheels = import_module("wheels")
 
 FOUND = {one.name: one for one in wheels.distributions()}
 OWNERS = {module: wheels.owner(module, [*FOUND.values()]).name for module, _ in wheels.modules()}
-FILES = defaultdict(dict)
+FILES: dict[str, dict[str, Path]] = defaultdict(dict)
 for module, path in wheels.modules():
     FILES[OWNERS[module]][module] = path
 
