@@ -66,8 +66,7 @@ SHARED = {
 OF_AGENTS = (
     "test_what_was_reported_last_is_kept",
     "test_the_database_itself_refuses_a_second_active_one",
-    "test_of_many_that_report_first_at_once_one_is_active",
-    "test_of_many_that_take_over_at_once_one_does",
+    "test_of_many_that_report_at_once_one_is_active",
     "test_random_histories",
 )
 """Tests of agents that depend on the database."""

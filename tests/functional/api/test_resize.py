@@ -219,7 +219,8 @@ def test_new_hosts_that_cannot_be_used_turn_the_change_back(client, deployment, 
     work()
     after = client.get(path).json
     assert (names(after), after["changing"]) == (names(before), None)
-    assert any(f"new hosts cannot be used: {joining[0]}" in line for line in story(client, path))
+    words = f"the new placement cannot be used: {joining[0]} (disabled in Nova)"
+    assert any(words in line for line in story(client, path))
 
 
 def test_growth_counts_against_the_quota_from_its_beginning(deployment, client, active, work):
