@@ -39,7 +39,7 @@ test-all: $(VENV)/tools packages
 	$(if $(OTHER_PYTHONS),$(BIN)/tox run --fail-fast \
 	    -e $(subst $(empty) $(empty),$(comma),$(sort $(subst python3.,py3,$(notdir $(OTHER_PYTHONS))))) \
 	    --discover $(OTHER_PYTHONS))
-	PYTEST_ADDOPTS="-m 'not road'" $(BIN)/tox run --fail-fast -e functional,nova,keystone,ironic,slurm
+	PYTEST_ADDOPTS="-m 'not road'" $(BIN)/tox run --fail-fast -e functional,nova,keystone,ironic
 
 # One page of what tests run; ENVIRONMENTS="py3 functional nova keystone ironic" measures these.
 coverage: $(VENV)/tools packages
