@@ -66,7 +66,7 @@ class Leaf(Schema):
     empty: bool
     """No allocation has a host or link there any more."""
     allocations: list[LeafTenant]
-    """What is still to move."""
+    """Allocations that still have to move."""
 
     @classmethod
     def of(cls, entry: LeafEntry, named: Callable[[str], bool]) -> Self:

@@ -251,7 +251,12 @@ class AgentRegistry:
         if name not in known:
             raise NotFound("agent", name, f"known: {', '.join(known) or 'none'}")
         agent = known[name]
-        if agent.active or agent.age < self._seconds:
+        if agent.active:
+            raise Conflict(
+                f"agent {name} is the active one, for which nothing is held: start the agent of "
+                "another manager; once that one is active, forget this one"
+            )
+        if agent.age < self._seconds:
             raise Conflict(
                 f"agent {name} reported {agent.age:.0f} s ago: stop OpenSM and laas-opensm-agent "
                 f"on that machine, wait {self._seconds:g} s, then forget it"

@@ -92,7 +92,7 @@ class DryRun(SlotsShown, HoldingAnswer):
     policy: str
     requested: int
     cost: int
-    """What the hosts cost together."""
+    """Sum of the costs of the hosts."""
     container: bool
     parent: str | None
     joining: list[str]
@@ -288,11 +288,11 @@ class AllocationSummary(SlotsShown, HoldingAnswer):
     notice: float
     """Seconds between announcement and move."""
     move_cost: float
-    """What a host costs that it gets by a move."""
+    """Cost of each host that it gets by a move."""
     announced: Announced | None
     """The move that is announced; null: none."""
     confirmed_by: ConfirmedBy | None
-    """What the last change of its routes was confirmed by. Null: unknown."""
+    """Evidence that confirmed the last change of its routes. Null: unknown."""
     error: str | None
     """Why the last step failed, or what has kept the worker for long."""
     created_at: AwareDatetime

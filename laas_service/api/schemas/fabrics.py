@@ -284,7 +284,7 @@ class Holder(Shown):
     problem: str | None
     seen_at: AwareDatetime | None
     waits_for: str | None
-    """What has kept it for long; null: it moves, or rests."""
+    """Reason why it has not gone on for long; null: it moves, or rests."""
 
 
 class RoutingAnswer(Schema):
@@ -427,7 +427,7 @@ class Link(Shown):
     since: Since
     evidence: Evidence
     condition: LinkCondition | None
-    """What observation remembers; null if it was up all the time."""
+    """Memory of observation; null if it was up all the time."""
     owner: str | None
     """The id of the allocation that has it."""
     withheld: bool

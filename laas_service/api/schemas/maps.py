@@ -159,7 +159,7 @@ class MapPromise(Schema):
 
     direction: Literal["up", "down"]
     bandwidth: float
-    """What it may promise."""
+    """Bandwidth of the link that may be promised."""
     promised: float
     outage: float
     """Probability of demands above it, at the highest."""

@@ -53,7 +53,7 @@ class Acknowledged(Shown):
 
     at: AwareDatetime
     by: SaidBy | None
-    """Who accepted it."""
+    """User or process that accepted it."""
     text: str
 
 
@@ -117,7 +117,7 @@ class ObservationAnswer(Shown):
     configured: bool
     """Whether the mode is that of [faults] mode."""
     mode_by: SaidBy | None
-    """Who chose the mode, or gave it back."""
+    """User that chose the mode, or gave it back."""
     mode_since: AwareDatetime | None
     read_at: AwareDatetime | None
     """The time of the last reading."""

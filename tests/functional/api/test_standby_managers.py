@@ -134,6 +134,15 @@ def test_one_that_reports_is_not_forgotten(client, turns, tenant):
     assert "stop OpenSM and laas-opensm-agent on that machine" in refused.json["detail"]
 
 
+def test_the_active_one_is_not_forgotten_before_another_one_is_active(client, deployment, turns):
+    turns("sm1", "sm2")
+    deployment.later = 60.0
+    refused = client.delete(f"{AGENTS}/sm1")
+    assert refused.status_code == 409
+    assert "start the agent of another manager" in refused.json["detail"]
+    assert "wait" not in refused.json["detail"]
+
+
 def test_one_that_never_had_a_set_holds_too(client, turns, tenant, report):
     """Its OpenSM routes as it likes."""
     before = owners(client)
