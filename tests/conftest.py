@@ -7,7 +7,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import shutil
 
 import pytest
 from hypothesis import settings
@@ -54,11 +53,10 @@ def logging_as_before():
 
 
 @pytest.fixture
-def database(empty_database, tmp_path):
-    """The URL of a database with empty tables at the newest revision."""
-    path = tmp_path / "laas.sqlite"
-    shutil.copy(empty_database, path)
-    return f"sqlite:///{path}"
+def database():
+    """The URL of a database with empty tables at the newest revision, in memory."""
+    with databases.fresh() as engine:
+        yield str(engine.url)
 
 
 @pytest.fixture
@@ -68,7 +66,6 @@ def blank(tmp_path):
 
 
 @pytest.fixture
-def store():
-    """The store of a database in memory."""
-    with databases.fresh() as engine:
+def store(database):
+    with databases.opened(database) as engine:
         yield SqlStore(engine)

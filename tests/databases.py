@@ -52,11 +52,27 @@ def fresh() -> Iterator[Engine]:
     """
     made = _IDLE.pop() if _IDLE else _Database()
     made.path.write_bytes(empty())
+    url = str(made.engine.url)
+    _USED[url] = made.engine
     try:
         yield made.engine
     finally:
+        del _USED[url]
         made.empty()
         _IDLE.append(made)
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Engine]:
+    """Connections to the database of a URL, of any server; that of ``fresh`` if it is its own."""
+    if url in _USED:
+        yield _USED[url]
+        return
+    engine = connect(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 class _Database:
@@ -77,3 +93,4 @@ class _Database:
 
 
 _IDLE: list[_Database] = []
+_USED: dict[str, Engine] = {}

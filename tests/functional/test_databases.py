@@ -114,6 +114,10 @@ def database(server, upgraded):
     return server.database(like=upgraded)
 
 
+def test_stores_of_these_tests_are_on_the_server(store, server):
+    assert store._engine.name == {mariadb.MariaDb: "mysql"}.get(type(server), "postgresql")
+
+
 @pytest.fixture
 def blank(server):
     """The URL of a database without tables."""

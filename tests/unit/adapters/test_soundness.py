@@ -35,13 +35,6 @@ def database(lived, tmp_path):
 
 
 @pytest.fixture
-def store(database):
-    engine = connect(database)
-    yield SqlStore(engine)
-    engine.dispose()
-
-
-@pytest.fixture
 def spoil(store):
     """Run statements without constraint checks, and return the findings."""
 

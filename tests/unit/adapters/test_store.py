@@ -134,10 +134,11 @@ def test_a_database_without_tables_is_not_ready(tmp_path):
     assert store.fabrics.all() == []
 
 
-def test_a_database_that_cannot_be_written_is_unavailable(managed, database, tmp_path):
-    (tmp_path / "laas.sqlite").write_bytes(b"this is no database" * 1000)
+def test_a_database_that_cannot_be_written_is_unavailable(tmp_path):
+    path = tmp_path / "laas.sqlite"
+    path.write_bytes(b"this is no database" * 1000)
     with pytest.raises(Unavailable):
-        SqlStore(connect(database)).fabrics.all()
+        SqlStore(connect(f"sqlite:///{path}")).fabrics.all()
 
 
 # -- promise 1: the database itself refuses a second owner ----------------------
