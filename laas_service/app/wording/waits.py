@@ -83,5 +83,6 @@ def held_for(managers: Sequence[str]) -> str:
     """Why hosts and links are not free although the switches no longer route to them."""
     return (
         f"held: {listed(managers)} could become the master with files from before; the hosts and "
-        "links are free once each has the new set. If one is gone for good: 'laas manager forget'"
+        "links are free once each has the new set. If it is gone for good: "
+        + ", ".join(f"'laas manager forget {name}'" for name in managers)
     )
