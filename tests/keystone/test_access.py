@@ -40,8 +40,16 @@ QUERIES = {"GET /v1/fabrics/{fabric_id}/fit": "?hosts=1"}
 
 
 @pytest.fixture
-def request_of(client, people):
+def request_of(client, deployment, people):
     """Make the request of a row of the table; a row about an allocation gets a new one of blue."""
+
+    def silent():
+        """The agent of the table is not the active one, and it reported long ago."""
+        for agent in ("other", FABRIC["{agent}"]):
+            path = f"/v1/fabrics/main/agents/{agent}"
+            report = {"condition": "starting" if agent == "other" else "not_master"}
+            assert client.put(path, json=report, headers=people["admin"]).status_code == 200
+        deployment.later += 3600
 
     def made():
         answer = client.post("/v1/allocations?wait=5", json=NEW, headers=people["member"])
@@ -65,6 +73,8 @@ def request_of(client, people):
             path = path.replace(name, value)
         if route == "DELETE /v1/fabrics/{fabric_id}":
             made()  # so that it is refused, and there for the next caller
+        if route == "DELETE /v1/fabrics/{fabric_id}/agents/{agent}":
+            silent()
         if "{allocation_id}" in path:
             path = path.replace("{allocation_id}", made())
         return {"method": method, "path": path + query, "json": body}
