@@ -53,7 +53,7 @@ from laas_service.domain.allocation import (
     SlotDemand,
 )
 from laas_service.domain.common_plane import NO_PLANE, CommonPlane
-from laas_service.domain.constraints import Constraints, ContentionFree, Within
+from laas_service.domain.constraints import Constraints, ContentionFree, Undisturbed, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.features import PLAIN_HOSTS, Features, HostFeatures
 from laas_service.domain.inventory import (
@@ -367,6 +367,7 @@ class _Constraints(Strict):
     max_host_cost: Cost | None = None
     cheapest: StrictBool = False
     contention_free: ContentionFree | None = None
+    undisturbed: Undisturbed | None = None
 
 
 CONSTRAINTS = Form(Constraints, "constraints", _Constraints, sparse=True)

@@ -255,6 +255,7 @@ class AdmissionQueue:
         if not newcomer.kind.whole_hosts:
             return self._hopeless_slots(newcomer, ledger)
         policy, empty = self._policies[newcomer.policy], Ledger(ledger.topology)
+        empty.inventory = ledger.inventory
         empty.withhold(ledger.shared_plane)
         empty.describe_hosts(ledger.features.hosts)
         if newcomer.parent is not None:

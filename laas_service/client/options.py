@@ -53,6 +53,13 @@ CONSTRAINTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "help": "take a shape in which no shift of the hosts puts two flows on a link",
         },
     ),
+    "undisturbed": (
+        "--undisturbed",
+        {
+            "choices": ("require", "prefer"),
+            "help": "take a placement whose links no packet of others has to cross",
+        },
+    ),
 }
 """The option of each constraint, by its name in REST, and the arguments of ``add_argument``."""
 

@@ -20,7 +20,8 @@ order, and each is written as soon as it is known:
 
 A request may name its own "policy". An allocate or a probe may have "constraints":
 {"traits": [...], "avoid_hosts": [host], "avoid_pods": [pod], "within": "leaf" or "pod",
-"spread": pods, "max_host_cost": cost, "cheapest": true}. With the policy lc-s, whose
+"spread": pods, "max_host_cost": cost, "cheapest": true, "contention_free" and "undisturbed":
+"require" or "prefer"}. With the policy lc-s, whose
 allocations share links, "bandwidth" is the part of each link that the allocation needs,
 such as 0.2 (default 0.8). With --explain, or "explain": true in a request, a refusal
 has a field "room": drains to undo or allocations to release until the request fits.
@@ -239,6 +240,7 @@ def _fabric(args: argparse.Namespace) -> tuple[FabricFile, Ledger]:
         fabric = fabric_from_snapshot(_state(args.state), source.topology)
     if not fabric.features.hosts:
         fabric.describe_hosts(source.features.hosts)
+    fabric.inventory = source.inventory
     for host in sorted(source.withheld_hosts):
         fabric.drain_host(host)
     for host in sorted(source.failed_hosts):

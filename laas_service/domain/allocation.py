@@ -435,6 +435,13 @@ class Refusal(enum.Enum):
         room_helps=True,
         names_withheld=True,
     )
+    DISTURBS = RefusalFacts(
+        code="disturbs",
+        words="packets of others would have to cross links of an allocation that forbids it",
+        ground=Ground.FABRIC,
+        room_helps=True,
+        names_withheld=False,
+    )
     QUOTA = RefusalFacts(
         code="quota",
         words="the project may not run that many servers",

@@ -25,12 +25,19 @@ class ContentionFree(enum.Enum):
     PREFER = "prefer"
 
 
+class Undisturbed(enum.Enum):
+    """How much a request wants that no packet of others has to cross its links."""
+
+    REQUIRE = "require"
+    PREFER = "prefer"
+
+
 @dataclass(frozen=True, slots=True)
 class Constraints:
     """Constraints on traits, cost, place and shape.
 
-    All but ``cheapest`` and a preferred ``contention_free`` are musts: an allocation meets them,
-    or the request is refused. Those on hosts and places follow LaaS (ANCS'16), section 5,
+    All but ``cheapest`` and what is preferred are musts: an allocation meets them, or the request
+    is refused. Those on hosts and places follow LaaS (ANCS'16), section 5,
     "Heterogeneous LaaS".
 
     Raises:
@@ -55,6 +62,9 @@ class Constraints:
     contention_free: ContentionFree | None = None
     """Take a shape whose forwarding tables are free of contention (``routing.contention``). If it
     is preferred, one that costs no more and lies in no more pods, if there is one."""
+    undisturbed: Undisturbed | None = None
+    """No default route crosses links of the allocation (``admission.undisturbed``). If it is
+    preferred, as few pairs cross them as in any placement that is tried."""
 
     def __post_init__(self) -> None:
         if self.spread < 1:
@@ -77,11 +87,15 @@ class Constraints:
     @property
     def musts(self) -> Constraints:
         """The constraints that decide whether a placement is accepted."""
-        preferred = self.contention_free is ContentionFree.PREFER
-        if not (self.cheapest or preferred):
-            return self
-        contention_free = None if preferred else self.contention_free
-        return replace(self, cheapest=False, contention_free=contention_free)
+        contention_free, undisturbed = self.contention_free, self.undisturbed
+        if contention_free is ContentionFree.PREFER:
+            contention_free = None
+        if undisturbed is Undisturbed.PREFER:
+            undisturbed = None
+        musts = replace(
+            self, cheapest=False, contention_free=contention_free, undisturbed=undisturbed
+        )
+        return self if musts == self else musts
 
     @property
     def of_shape(self) -> bool:

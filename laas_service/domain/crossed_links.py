@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from laas_service.domain.idle_links import tables_of
 from laas_service.domain.inventory import Endpoint, Inventory, PortRef
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.routing.fabric_tables import ForwardingTables
+from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
+from laas_service.domain.routing.tenant_tables import reserved_links, routed_allocations
 from laas_service.domain.topology import Link
 
 
@@ -30,6 +30,37 @@ class CrossedLinks:
 
     owners: Mapping[Link, str]
     """The innermost owner of each of these."""
+
+    pairs_by_owner: Mapping[str, int]
+    """The pairs that cross links of each allocation, those of allocations inside it included."""
+
+
+@dataclass
+class LatestTables:
+    """The tables that were made last for a ledger or a copy of it; all of them share this.
+
+    It only saves time: the next tables are made from them.
+    """
+
+    tables: ForwardingTables | None = None
+
+    def copy(self) -> LatestTables:
+        return self
+
+
+def tables_of(fabric: LedgerView, inventory: Inventory) -> ForwardingTables:
+    """The tables for everybody who holds hosts."""
+    latest = fabric.reader_cache(LatestTables)
+    latest.tables = forwarding_tables(
+        fabric.topology,
+        inventory,
+        routed_allocations(fabric.everybody()),
+        fabric.failed_links,
+        latest.tables,
+        plane=fabric.shared_plane,
+        reserved_links=reserved_links(fabric.topology, fabric.everybody()),
+    )
+    return latest.tables
 
 
 def crossed_links(fabric: LedgerView, inventory: Inventory) -> CrossedLinks:
@@ -57,9 +88,12 @@ class _Crossing:
         for endpoint in endpoints.values():
             sources[endpoint.at.guid][endpoint.host is None, self._owner(endpoint)] += 1
         crossed: Counter[Link] = Counter()
+        by_owner: Counter[str] = Counter()
         crossing = 0
         for switch, several in sources.items():
             astray = set(self._tables.crossing[switch].tolist())
+            if not any(service for service, _ in several):
+                astray &= services | idle  # nobody else is sent anything from here
             for position in sorted(astray & endpoints.keys()):
                 links: list[Link] | None = None
                 for (service, owner), count in several.items():
@@ -73,12 +107,15 @@ class _Crossing:
                     crossing += count if others else 0
                     for link in others:
                         crossed[link] += count
+                    around = (self._chain(self._owner_of_link[link]) for link in others)
+                    by_owner.update(dict.fromkeys(set[str]().union(*around), count))
         hosts = len(endpoints) - len(services)
         return CrossedLinks(
             len(idle) * (len(idle) - 1) + len(services) * (2 * hosts + len(services) - 1),
             crossing,
             {link: crossed[link] for link in sorted(crossed, key=self._tree.link_id)},
             {link: self._owner_of_link[link] for link in crossed},
+            by_owner,
         )
 
     def _owner(self, endpoint: Endpoint) -> str | None:

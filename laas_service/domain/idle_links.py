@@ -9,10 +9,11 @@ follow the use of the cloud without measuring traffic.
 from collections import defaultdict
 from dataclasses import dataclass
 
+from laas_service.domain.crossed_links import tables_of
 from laas_service.domain.inventory import Inventory, PortRef, Switch
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
-from laas_service.domain.routing.tenant_tables import reserved_links, routed_allocations
+from laas_service.domain.routing.fabric_tables import ForwardingTables
+from laas_service.domain.routing.tenant_tables import routed_allocations
 from laas_service.domain.topology import Link
 
 
@@ -25,18 +26,6 @@ class IdleComponents:
 
     switches: tuple[Switch, ...]
     """In the order of the inventory."""
-
-
-def tables_of(fabric: LedgerView, inventory: Inventory) -> ForwardingTables:
-    """The tables for everybody who holds hosts."""
-    return forwarding_tables(
-        fabric.topology,
-        inventory,
-        routed_allocations(fabric.everybody()),
-        fabric.failed_links,
-        plane=fabric.shared_plane,
-        reserved_links=reserved_links(fabric.topology, fabric.everybody()),
-    )
 
 
 def idle_components(fabric: LedgerView, inventory: Inventory) -> IdleComponents:

@@ -49,7 +49,9 @@ from laas_service.app.records import (
 )
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.wording import reasons
+from laas_service.domain.admission.admit import requires_undisturbed
 from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import (
     ConcurrentUpdate,
     Conflict,
@@ -178,7 +180,7 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
 
     def claim(self, draft: Ledger, answer: Allocation | QueueWait) -> None:
         if isinstance(answer, Allocation):
-            _claim_once(draft, answer)
+            _claim_once(draft, answer, self.new.constraints)
 
     def lock(self, session: Session) -> None:
         quotas.lock(session, self.new, self.limits)
@@ -200,9 +202,7 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
             record = self._insert(session, State.QUEUED, reason, columns)
             return Written(record, None, unchanged=generation)
         fabric = self.ledgers.record_of(session, new.fabric, draft.topology)
-        columns, generation = _admitted(
-            self.transactions, session, fabric, answer, new.duration, parent
-        )
+        columns, generation = _admitted(self.transactions, session, fabric, answer, new, parent)
         reason = _admitted_reason(answer, columns) + self._remark()
         record = self._insert(session, State.ALLOCATING, reason, columns)
         _take(session, record, answer, draft)
@@ -384,14 +384,14 @@ class _QueuedRequests(Decision[Sequence[Allocation], list[AllocationRecord]]):
             raise ConcurrentUpdate(f"allocation {answer.id!r} is {queued.state.value}, not queued")
         fabric = self.ledgers.record(session, queued.fabric)
         parent = None if queued.parent is None else read_enclosing(session, queued.parent)
-        columns, generation = _admitted(
-            self.transactions, session, fabric, answer, queued.duration, parent
-        )
+        columns, generation = _admitted(self.transactions, session, fabric, answer, queued, parent)
         reason = _admitted_reason(answer, columns)
         waited = (self.transactions.now() - queued.updated_at).total_seconds()
         record = self.transactions.update(
             session, queued, State.ALLOCATING, reason, seconds=self.seconds(waited), **columns
         )
+        if requires_undisturbed(queued.constraints):
+            draft.keep_undisturbed(answer.id)
         _take(session, record, answer, draft)
         return record, generation
 
@@ -401,7 +401,7 @@ def _admitted(
     session: Session,
     fabric: FabricRecord,
     answer: Allocation,
-    duration: float | None,
+    asked: AllocationRequest | AllocationRecord,
     parent: Enclosing | None,
 ) -> tuple[dict[str, Any], int]:
     """The columns of a request that is admitted, at the fabric's next generation (second).
@@ -415,7 +415,9 @@ def _admitted(
         free = partition_keys.free(session, fabric.id, transactions.pkeys, len(set(joined)))
         key_of = dict(zip(sorted(set(joined)), free, strict=True))
         keys = tuple(key_of[first] for first in joined)
-    delta = {"claim": document}
+    delta: dict[str, Any] = {"claim": document}
+    if requires_undisturbed(asked.constraints):
+        delta["undisturbed"] = True
     generation = transactions.advance(session, fabric.id, delta, routes=kind.whole_hosts)
     part = None if kind.whole_hosts else parent
     columns = {
@@ -423,7 +425,7 @@ def _admitted(
         "pkey": keys[0] if keys else 0,
         "pkeys": list(keys) if len(set(keys)) > 1 else None,
         "placed": document,
-        "ends_at": None if duration is None else transactions.now() + timedelta(seconds=duration),
+        "ends_at": asked.duration and transactions.now() + timedelta(seconds=asked.duration),
     }
     return columns, generation
 
@@ -495,10 +497,14 @@ def _mismatch(key: str | None) -> IdempotencyMismatch:
     )
 
 
-def _claim_once(draft: Ledger, allocation: Allocation) -> None:
+def _claim_once(
+    draft: Ledger, allocation: Allocation, constraints: Constraints | None = None
+) -> None:
     """Claim on the draft, unless the search has done so."""
     if not any(allocation.id in ledger.allocations for ledger in draft.ledgers()):
         draft.claim(allocation)
+        if requires_undisturbed(constraints):
+            draft.keep_undisturbed(allocation.id)
 
 
 def _must_contain(parent: Enclosing, new: AllocationRequest) -> None:

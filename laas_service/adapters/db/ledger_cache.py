@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Executable, Row, bindparam, select
+from sqlalchemy import Executable, Row, Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
@@ -19,11 +19,13 @@ from laas_service.adapters.db.generations import stamp_of
 from laas_service.adapters.db.transactions import COMMITTED, ONE_STATE
 from laas_service.adapters.documents import (
     allocation_from,
+    constraints_from,
     inventory_from,
     plane_from,
     topology_from,
 )
 from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.domain.admission.admit import requires_undisturbed
 from laas_service.domain.errors import NotFound
 from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import Ledger, LedgerView
@@ -249,20 +251,26 @@ def _differ(stamp: str, other: str) -> bool:
 def _rebuild(session: Session, record: FabricRecord) -> Ledger:
     """The ledger from the tables: owners first, because they keep hosts and links that fail."""
     ledger = Ledger(record.topology)
+    ledger.inventory = record.inventory
     ledger.withhold(record.shared_plane)
     table, host, link = models.AllocationRow, models.HostStateRow, models.LinkStateRow
     feature, placement, change = models.HostFeatureRow, models.PlacementPart, models.ChangePart
-    columns = select(placement.placed, change.leaving, change.bridge).select_from(table)
+    request = models.TermsPart
+    columns: Select[Any] = select(
+        request.constraints, placement.placed, change.leaving, change.bridge
+    ).select_from(table)
     held = (
-        with_parts(columns, placement, change)
+        with_parts(columns, request, placement, change)
         .where(table.fabric == record.id, placement.placed.is_not(None))
         .order_by(table.sequence)  # a container before the allocations inside it
     )
-    for placed, *others in session.execute(held):
+    for constraints, placed, *others in session.execute(held):
         allocation = allocation_from(placed)
         for other in filter(None, others):
             allocation = allocation.joined(allocation_from(other))
         ledger.claim(allocation)
+        if constraints and requires_undisturbed(constraints_from(constraints)):
+            ledger.keep_undisturbed(allocation.id)
     for row in session.execute(select(host.host, host.state).where(host.fabric == record.id)):
         _set_host(ledger, row.host, HostState(row.state))
     for row in session.execute(select(link.link, link.state).where(link.fabric == record.id)):
@@ -281,7 +289,10 @@ def _apply(ledger: Ledger, change: dict[str, Any]) -> bool:
     """
     match change:
         case {"claim": document}:
-            ledger.claim(allocation_from(document))
+            allocation = allocation_from(document)
+            ledger.claim(allocation)
+            if change.get("undisturbed"):
+                ledger.keep_undisturbed(allocation.id)
         case {"change": document}:
             ledger.change(allocation_from(document))
         case {"release": id}:

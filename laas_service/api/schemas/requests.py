@@ -31,7 +31,7 @@ from laas_service.app.requests import MOST_RISKS
 from laas_service.domain.allocation import LEAST_RISK, MOST_RISK, MOST_SLOTS
 from laas_service.domain.allocation import Sharing as Shared
 from laas_service.domain.constraints import Constraints as Wanted
-from laas_service.domain.constraints import ContentionFree, Within
+from laas_service.domain.constraints import ContentionFree, Undisturbed, Within
 from laas_service.domain.features import DEAREST, TRAIT
 from laas_service.domain.moves.consent import DEAREST_MOVE, LONGEST_NOTICE, Movable
 
@@ -131,6 +131,9 @@ class Wishes(Schema):
     contention_free: Annotated[ContentionFree | None, Field(strict=False)] = None
     """A shape in which no shift of the hosts puts two flows on a link: `require` refuses others,
     `prefer` takes it where it costs no more."""
+    undisturbed: Annotated[Undisturbed | None, Field(strict=False)] = None
+    """No packet of others has to cross its links: `require` refuses other placements, and later
+    whatever would make one cross; `prefer` takes the placement that is crossed least."""
 
     def domain(self) -> Wanted:
         """As a domain value, without hosts to avoid, which the service looks up by name.
@@ -146,6 +149,7 @@ class Wishes(Schema):
             max_host_cost=self.max_host_cost,
             cheapest=bool(self.cheapest),
             contention_free=self.contention_free,
+            undisturbed=self.undisturbed,
         )
 
 
@@ -170,6 +174,7 @@ class Constraints(Wishes):
             max_host_cost=wanted.max_host_cost,
             cheapest=wanted.cheapest or None,
             contention_free=wanted.contention_free,
+            undisturbed=wanted.undisturbed,
         )
 
 

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 
+from laas_service.domain.admission import undisturbed
 from laas_service.domain.admission.constrained import (
     explain_constraints,
     for_policy,
@@ -13,7 +14,7 @@ from laas_service.domain.admission.constrained import (
     restricted_view,
 )
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
-from laas_service.domain.constraints import Constraints
+from laas_service.domain.constraints import Constraints, Undisturbed
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.policies.base import Policy
@@ -33,7 +34,8 @@ def admit(
     """Ask the policy for an allocation and claim it, unless ``accept`` refuses it.
 
     Raises:
-        InvalidInput: the request asks for fewer than one host.
+        InvalidInput: the request asks for fewer than one host, or inside a container to be
+            undisturbed.
         NotFound: its parent is no container of this fabric.
     """
     if request.hosts < 1:
@@ -44,7 +46,14 @@ def admit(
     if accept is not None and not accept(answer):
         return OTHERS_WAIT
     fabric.claim(answer)
+    if requires_undisturbed(request.constraints):
+        fabric.keep_undisturbed(answer.id)
     return answer
+
+
+def requires_undisturbed(constraints: Constraints | None) -> bool:
+    """Whether the owner keeps others from making packets cross its links."""
+    return constraints is not None and constraints.undisturbed is Undisturbed.REQUIRE
 
 
 def propose_in_scope(policy: Policy, fabric: LedgerView, request: Request) -> Allocation | NoFit:
@@ -54,8 +63,13 @@ def propose_in_scope(policy: Policy, fabric: LedgerView, request: Request) -> Al
 
     Raises:
         NotFound: the parent of the request is no container of this fabric.
+        InvalidInput: it asks inside a container to be undisturbed.
     """
     parent = request.parent
+    wish = None if request.constraints is None else request.constraints.undisturbed
+    if parent is not None and wish is not None:
+        fix = "ask it of the container: default routes tell apart what containers hold, no more"
+        raise InvalidInput("constraints.undisturbed", wish.value, fix)
     view = fabric if parent == fabric.scope else fabric.ledger(parent)
     answer = propose(policy, view, request)
     if isinstance(answer, Allocation) and (parent is not None or request.kind.encloses):
@@ -82,8 +96,12 @@ def largest_fit(
     Other policies are asked size by size, without the sizes that their refusals rule out.
     Under ``spread``, and where ``contention_free`` is required, a smaller size may not fit
     although a larger one does. Then every policy is asked for up to ``SIZES_TRIED`` sizes one by
-    one; after that, bisection finds a size that fits but may not be the largest.
+    one; after that, bisection finds a size that fits but may not be the largest. So it does where
+    links of owners may not be crossed.
     """
+    asked = Request("", 1, constraints=constraints and constraints.musts, bandwidth=bandwidth)
+    if undisturbed.is_judged(fabric, asked):
+        return _largest_judged(policy, fabric, below, asked)
     if constraints is not None:
         constraints = for_policy(policy, constraints.musts)
         fabric = restricted_view(fabric, constraints)
@@ -99,6 +117,17 @@ def largest_fit(
         if isinstance(policy.propose(fabric, replace(request, hosts=size)), Allocation):
             return size
     return _largest_by_halves(policy, fabric, top - SIZES_TRIED + 1, request)
+
+
+def _largest_judged(policy: Policy, fabric: LedgerView, below: int, request: Request) -> int:
+    """A size that harms nobody and is undisturbed; the first placement of each is judged."""
+
+    def misfits(size: int) -> bool:
+        answer = propose(policy, fabric, replace(request, hosts=size), tries=1)
+        return isinstance(answer, NoFit)
+
+    sizes = range(1, min(below, fabric.free_host_count + 1))
+    return bisect_left(sizes, True, key=misfits)
 
 
 def _largest_by_halves(policy: Policy, fabric: LedgerView, below: int, request: Request) -> int:

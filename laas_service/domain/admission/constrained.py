@@ -4,15 +4,18 @@
 
 Traits, costs and hosts or pods to avoid only remove hosts, so every policy can be used
 unchanged and stays complete. ``within``, ``spread``, ``cheapest`` and a required
-``contention_free`` restrict shapes: the policy reads them from the request.
+``contention_free`` restrict shapes: the policy reads them from the request. ``undisturbed`` is
+judged on the whole placement, and so is what it does to others (``undisturbed``).
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from operator import and_
 
+from laas_service.domain.admission import undisturbed
 from laas_service.domain.allocation import HOSTS_ONLY, Allocation, Ground, NoFit, Refusal, Request
-from laas_service.domain.constraints import Constraints, ContentionFree, Within
+from laas_service.domain.constraints import Constraints, ContentionFree, Undisturbed, Within
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.ledger import Ledger, LedgerView, Masks
 from laas_service.domain.policies.base import Policy
@@ -21,12 +24,23 @@ from laas_service.domain.topology import Topology
 from laas_service.domain.wording import alike
 
 
-def propose(policy: Policy, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+def propose(
+    policy: Policy, fabric: LedgerView, request: Request, tries: int = undisturbed.TRIES
+) -> Allocation | NoFit:
     """What the policy answers under the request's constraints; nothing is changed.
 
     If the search for the cheapest placement exhausts its budget before it finds any, the
-    policy is asked again for any placement that meets the other constraints.
+    policy is asked again for any placement that meets the other constraints. Where links of
+    some owners may not be crossed, up to ``tries`` placements are judged.
     """
+    if undisturbed.is_judged(fabric, request):
+        answers = partial(_proposed, policy, request=request)
+        return undisturbed.judged(answers, fabric, request, tries)
+    return _proposed(policy, fabric, request)
+
+
+def _proposed(policy: Policy, fabric: LedgerView, request: Request) -> Allocation | NoFit:
+    """The answer, whoever's links packets cross beside it."""
     constraints = request.constraints
     if constraints is None:
         return policy.propose(fabric, request)
@@ -63,16 +77,23 @@ class ConstrainedPolicy:
 
 
 def for_policy(policy: Policy, constraints: Constraints) -> Constraints:
-    """The constraints with what ``contention_free`` means for the policy.
+    """The constraints with what ``contention_free`` and ``undisturbed`` mean for the policy.
 
     Hosts that own no links of their own meet no traffic only within a leaf.
     """
-    owned = policy.isolating and policy.name not in HOSTS_ONLY
-    if owned or constraints.contention_free is not ContentionFree.REQUIRE:
+    required = [
+        name
+        for name, wish, require in (
+            ("contention_free", constraints.contention_free, ContentionFree.REQUIRE),
+            ("undisturbed", constraints.undisturbed, Undisturbed.REQUIRE),
+        )
+        if wish is require
+    ]
+    if not required or (policy.isolating and policy.name not in HOSTS_ONLY):
         return constraints
     if constraints.spread > 1:
         fix = f"leave it out, or choose another policy: {policy.name} owns no links across leaves"
-        raise InvalidInput("constraints.contention_free", "require", fix)
+        raise InvalidInput(f"constraints.{required[0]}", "require", fix)
     return replace(constraints, within=Within.LEAF)
 
 
@@ -81,14 +102,16 @@ def _preferably_without_contention(
 ) -> Allocation | NoFit:
     """The usual placement, or one without contention in no more pods and for no more cost."""
     others = constraints.without("contention_free")
-    usual = propose(policy, fabric, replace(request, constraints=others if others.names else None))
+    usual = _proposed(
+        policy, fabric, replace(request, constraints=others if others.names else None)
+    )
     topology, features = fabric.topology, fabric.features
     if isinstance(usual, NoFit) or contention(topology, usual).free:
         return usual
     if usual.policy in HOSTS_ONLY or not policy.isolating:
         return usual
     required = replace(constraints, contention_free=ContentionFree.REQUIRE)
-    answer = propose(policy, fabric, replace(request, constraints=required))
+    answer = _proposed(policy, fabric, replace(request, constraints=required))
     if isinstance(answer, NoFit) or _pods(topology, answer) > _pods(topology, usual):
         return usual
     if constraints.cheapest:
@@ -162,6 +185,7 @@ def explain_constraints(
     """The refusal; if the request would fit without constraints, with those that prevent it."""
     constraints = request.constraints
     related = refusal.reason.facts.ground is Ground.FABRIC
+    related = related and refusal.reason is not Refusal.DISTURBS  # it tells what prevents it
     if constraints is None or not constraints.musts.names or not related:
         return refusal
     without = policy.propose(fabric, replace(request, constraints=None))

@@ -72,11 +72,20 @@ class Ledger(LedgerState):
         ledger = self.holder(allocation_id)
         containers.end(ledger, allocation_id)
         allocation = ledger.allocations.pop(allocation_id)
+        ledger.undisturbed -= {allocation_id}
         if allocation.kind.whole_hosts:
             ledger._give_back(allocation)
         else:
             slots.give_back(ledger, allocation.held_slots)
         return allocation
+
+    def keep_undisturbed(self, allocation_id: str) -> None:
+        """Admit no other owner beside which packets have to cross links of this one.
+
+        Raises:
+            NotFound: there is no allocation of that id.
+        """
+        self.holder(allocation_id).undisturbed |= {allocation_id}
 
     def change(self, allocation: Allocation) -> Allocation:
         """Let the owner of that id hold exactly this; returns its previous allocation.

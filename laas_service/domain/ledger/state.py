@@ -7,6 +7,7 @@ from typing import ClassVar, Self, TypeVar
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.common_plane import NO_PLANE
 from laas_service.domain.features import PLAIN_HOSTS
+from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger.free import FreeMasks
 from laas_service.domain.ledger.masks import Masks
 from laas_service.domain.topology import Link, Topology
@@ -28,6 +29,7 @@ class LedgerState(FreeMasks):
         "failed_links",
         "features",
         "inside",
+        "inventory",
         "lost_host_count",
         "nests",
         "odd_groups",
@@ -35,6 +37,7 @@ class LedgerState(FreeMasks):
         "present_hosts",
         "scope",
         "shared_plane",
+        "undisturbed",
         "usable_hosts",
         "usable_lanes",
         "usable_uplinks",
@@ -73,8 +76,10 @@ class LedgerState(FreeMasks):
         "free_host_count",
         "freed",
         "freed_spines",
+        "inventory",
         "lost_host_count",
         "shared_plane",
+        "undisturbed",
     )
     """Fields whose values never change in place: to write one is to replace its value."""
 
@@ -111,6 +116,13 @@ class LedgerState(FreeMasks):
 
         self.shared_plane = NO_PLANE
         """The links that no allocation gets."""
+
+        self.inventory: Inventory | None = None
+        """The switches and cables, from which default routes follow; None if they are not known.
+        Then no placement is judged by the routes beside it."""
+
+        self.undisturbed: frozenset[str] = frozenset()
+        """Ids of the owners whose links nobody else's packets may have to cross."""
 
         self.scope: str | None = None
         """The id of the container that this ledger is of; None for the fabric itself."""
@@ -188,6 +200,7 @@ def comparable(state: LedgerState) -> tuple[object, ...]:
         frozenset(state.failed_links),
         frozenset(state.drained_links),
         state.shared_plane,
+        state.undisturbed,
         frozenset(state.allocations.values()),
         frozenset(state.features.hosts.items()),
         tuple((id, comparable(state.inside[id])) for id in sorted(state.inside)),

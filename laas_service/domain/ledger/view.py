@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.features import Features
+from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger.free import C, ReaderCache
 from laas_service.domain.ledger.ledger import Ledger
 from laas_service.domain.ledger.masks import Masks
@@ -121,6 +122,14 @@ class LedgerView(FreeView, Protocol):
     @property
     def shared_plane(self) -> CommonPlane:
         """The links that no allocation gets."""
+
+    @property
+    def inventory(self) -> Inventory | None:
+        """The switches and cables; None if they are not known."""
+
+    @property
+    def undisturbed(self) -> frozenset[str]:
+        """Ids of the owners whose links nobody else's packets may have to cross."""
 
     @property
     def used_slots(self) -> dict[int, int]:

@@ -5,6 +5,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
+from laas_service.domain.admission.undisturbed import harm
 from laas_service.domain.allocation import WHOLE, Allocation, GroupShare, NoFit, Refusal
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import Conflict, InvalidInput
@@ -50,7 +51,10 @@ def resize(
     search = _Resize(fabric, allocation, give_back, budget or RequestBudget(SIZES_WORK))
     if hosts == allocation.requested and not search.failed_links:
         return allocation
-    return (search.to(hosts) if hosts <= search.most else None) or search.refusal(hosts)
+    answer = search.to(hosts) if hosts <= search.most else None
+    if answer is None:
+        return search.refusal(hosts)
+    return harm(fabric, answer) or answer
 
 
 class _Resize:

@@ -12,8 +12,7 @@ import pytest
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.domain.admission.admit import admit
 from laas_service.domain.allocation import Request
-from laas_service.domain.crossed_links import crossed_links
-from laas_service.domain.idle_links import tables_of
+from laas_service.domain.crossed_links import crossed_links, tables_of
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.topology import LeafLink, link_name
