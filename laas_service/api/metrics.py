@@ -161,6 +161,12 @@ FABRIC_METRICS = (
     ),
     FabricMetric(
         GaugeMetricFamily,
+        "laas_allocations_disturbed",
+        "Allocations that require to be undisturbed, with links that packets of others cross.",
+        lambda use, watched: {(): use.disturbed},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
         "laas_allocations_changing",
         "Allocations whose links are being replaced.",
         lambda use, watched: {(): use.changing},

@@ -20,8 +20,10 @@ from laas_service.app.requests import (
     Progress,
 )
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.constraints import ContentionFree
+from laas_service.domain.constraints import ContentionFree, Undisturbed
+from laas_service.domain.crossed_links import crossed_links
 from laas_service.domain.faults.degradation import Degraded, degradation, joined
+from laas_service.domain.grouping import grouped
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology
 
@@ -64,14 +66,15 @@ class AllocationViews:
         records: Collection[AllocationRecord],
         fabrics: Mapping[str, tuple[FabricRecord, Holding]],
     ) -> list[AllocationView]:
-        places = self._places(records)
+        places, crossed = self._places(records), self._crossed(records)
         return [
             AllocationView(
                 record,
                 fabric,
                 places.get(record.id),
-                _degradation_now(record, fabric.topology),
+                _degradation_now(record, fabric.topology, crossed.get(record.id, 0)),
                 holding.waits_for if lifecycle.has_step_now(record) else None,
+                crossed_by=crossed.get(record.id),
             )
             for record in records
             for fabric, holding in [fabrics[record.fabric]]
@@ -87,6 +90,23 @@ class AllocationViews:
             for fabric in sorted({record.fabric for record in queued})
             for id, place in queue.places(fabric, ids).items()
         }
+
+    def _crossed(self, records: Iterable[AllocationRecord]) -> dict[str, int]:
+        """By id of those that asked to be undisturbed, the pairs that cross their links."""
+        asked = [
+            (record.fabric, record.id)
+            for record in records
+            if record.placed is not None
+            and record.constraints is not None
+            and record.constraints.undisturbed is not None
+        ]
+        pairs: dict[str, int] = {}
+        for fabric, ids in grouped(asked).items():
+            ledger, _ = self._store.fabrics.ledger(fabric)
+            if ledger.inventory is not None:
+                found = crossed_links(ledger, ledger.inventory).pairs_by_owner
+                pairs |= {id: found.get(id, 0) for id in ids}
+        return pairs
 
     def _progress(self, record: AllocationRecord, holding: Holding) -> Progress:
         """The next step of convergence, and the generation that was seen in the switches."""
@@ -106,8 +126,13 @@ class AllocationViews:
         )
 
 
-def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded | None:
-    """The failed hosts and links of its traffic, and the shape it requires and lacks; else None."""
+def _degradation_now(
+    record: AllocationRecord, topology: Topology, crossed_by: int
+) -> Degraded | None:
+    """The failed hosts and links of its traffic, and what it requires and lacks; else None.
+
+    ``crossed_by`` are the pairs of others that cross its links.
+    """
     if record.traffic is None:
         return None
     degraded = Degraded()
@@ -122,7 +147,9 @@ def _degradation_now(record: AllocationRecord, topology: Topology) -> Degraded |
     if _requires_no_contention(record):
         reached = contention(topology, record.traffic, degraded.links)
         degraded = replace(degraded, contention=not reached.free)
-    return degraded if degraded.links or degraded.hosts or degraded.contention else None
+    if record.constraints and record.constraints.undisturbed is Undisturbed.REQUIRE:
+        degraded = replace(degraded, crossed_by=crossed_by)
+    return None if degraded == Degraded() else degraded
 
 
 def _requires_no_contention(record: AllocationRecord) -> bool:

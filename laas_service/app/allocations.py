@@ -37,7 +37,8 @@ from laas_service.app.requests import (
 )
 from laas_service.app.retries import REPEATED
 from laas_service.app.wording import reasons, waits
-from laas_service.domain.allocation import Allocation, NoFit
+from laas_service.domain.admission.undisturbed import disturbance
+from laas_service.domain.allocation import Allocation, NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import (
     Conflict,
@@ -152,7 +153,10 @@ class AllocationUseCases:
         if isinstance(answer, NoFit):
             return self._explained(caller, request, answer, budget, budget, server_limit)
         cost = here.ledger.features.cost(answer.hosts(here.fabric.topology))
-        return Proposal(here.fabric, request.project_id, answer, cost)
+        wanted = Request("", request.hosts, constraints=request.constraints, parent=request.parent)
+        scope = here.ledger.ledger(request.parent)
+        routes = disturbance(scope, wanted, answer) if request.kind.whole_hosts else None
+        return Proposal(here.fabric, request.project_id, answer, cost, disturbance=routes)
 
     def allocation(self, caller: Caller, id: str) -> AllocationRecord:
         """One allocation with its newest events.

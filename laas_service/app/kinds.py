@@ -14,6 +14,7 @@ from laas_service.app.refusals import explained, with_room
 from laas_service.app.requests import AllocationRequest, Fit
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.constrained import explain_constraints, propose
+from laas_service.domain.admission.undisturbed import disturbance
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import InvalidInput
@@ -144,4 +145,5 @@ class WholeHosts:
             answer = with_room(policy, ledger, request, answer, caller.admin, words, budget)
         largest = largest_fit(policy, ledger, ledger.free_host_count + 1, constraints)
         reached = None if isinstance(answer, NoFit) else contention(ledger.topology, answer)
-        return Fit(answer, largest, budget.cut, reached)
+        routes = disturbance(ledger, request, answer)
+        return Fit(answer, largest, budget.cut, reached, disturbance=routes)

@@ -21,7 +21,8 @@ from laas_service.domain.wording import alike
 class Lookup:
     """What names in requests stand for; ``policies`` are those that are offered.
 
-    ``projects`` looks up the projects that administrators name.
+    ``projects`` looks up the projects that administrators name. ``routes_by_opensm``: the default
+    routes are OpenSM's choice, and not the service's.
 
     Raises:
         InvalidInput: the default policy is not offered.
@@ -36,6 +37,7 @@ class Lookup:
         default_policy: str,
         default_fabric: str | None = None,
         contention_free: ContentionFree | None = None,
+        routes_by_opensm: bool = False,
     ) -> None:
         if default_policy not in policies:
             raise InvalidInput("default_policy", default_policy, choose(policies, "policy"))
@@ -45,6 +47,7 @@ class Lookup:
         self._default_policy = default_policy
         self._default_fabric = default_fabric
         self._contention_free = contention_free
+        self._routes_by_opensm = routes_by_opensm
 
     def allocation(self, caller: Caller, id: str) -> AllocationRecord:
         """One allocation with its history.
@@ -148,11 +151,16 @@ class Lookup:
         None if there are none.
 
         Raises:
-            InvalidInput: the fabric has no such host, pod or trait.
+            InvalidInput: the fabric has no such host, pod or trait, or it is to be undisturbed
+                where OpenSM chooses the default routes.
         """
         constraints = request.constraints or Constraints()
         if constraints.contention_free is None and self._contention_free is not None:
             constraints = replace(constraints, contention_free=self._contention_free)
+        wish = constraints.undisturbed
+        if wish is not None and self._routes_by_opensm:
+            fix = "leave it out: with [opensm] enforcement = chains OpenSM chooses default routes"
+            raise InvalidInput("constraints.undisturbed", wish.value, fix)
         if request.avoid:
             numbers = here.fabric.inventory.host_numbers
             if unknown := sorted(set(request.avoid) - numbers.keys()):

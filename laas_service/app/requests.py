@@ -19,6 +19,7 @@ from laas_service.app.records import (
     Source,
 )
 from laas_service.domain.admission.queue import Discipline
+from laas_service.domain.admission.undisturbed import Disturbance
 from laas_service.domain.allocation import (
     Allocation,
     Amounts,
@@ -48,6 +49,8 @@ class ServicePolicy:
     default_policy: str
     contention_free: ContentionFree | None = None
     """Of requests that say nothing of it."""
+    routes_by_opensm: bool = False
+    """Whether OpenSM chooses the default routes. Then nobody can ask to be undisturbed."""
     default_fabric: str | None = None
     """Needed only if there are several fabrics."""
     one_per_project: bool = False
@@ -204,6 +207,8 @@ class Proposal:
     cost: int = 0
     change: Change | None = None
     """The change of an allocation that there is; None for a new one."""
+    disturbance: Disturbance | None = None
+    """As in ``Fit``."""
 
 
 MOST_RISKS = 8
@@ -235,6 +240,8 @@ class Fit:
     contention: Contention | None = None
     """What the placement reaches; None if it does not fit."""
     risks: tuple[RiskFit, ...] = ()
+    disturbance: Disturbance | None = None
+    """What default routes would do to it; None unless it or another owner asks about that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +339,9 @@ class AllocationView:
     """What has kept its worker for long, if it has a step to take now."""
     progress: Progress | None = None
     """None in lists."""
+    crossed_by: int | None = None
+    """Ordered pairs of ports of others that have to cross its links; None unless it asked to be
+    undisturbed and holds links."""
 
     @property
     def rails_joined(self) -> bool | None:

@@ -66,6 +66,7 @@ from laas_service.client.usage import Parser
 from laas_service.domain.admission.admit import admit, explain, propose_in_scope
 from laas_service.domain.admission.constrained import check_constraints
 from laas_service.domain.admission.make_room import make_room
+from laas_service.domain.admission.undisturbed import disturbance
 from laas_service.domain.allocation import WHOLE, Allocation, NoFit, Request
 from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.constraints import Constraints
@@ -392,6 +393,11 @@ class Planner:
             **self._cost(answer),
         }
 
+    def _disturbance(self, request: Request, answer: Allocation | NoFit) -> Answer:
+        """What default routes do to it, if it or another owner asks about that."""
+        found = disturbance(self._fabric, request, answer)
+        return {} if found is None else {"crossed_by": found.crossing, "crossed_more": found.others}
+
     def _placed(self, allocation: Allocation) -> Answer:
         topology = self._fabric.topology
         share = {} if allocation.bandwidth == WHOLE else {"bandwidth": allocation.bandwidth / WHOLE}
@@ -453,6 +459,7 @@ class Planner:
             "shape": shape_document(answer.shape),
             **self._contention(answer),
             **self._cost(answer),
+            **self._disturbance(allocation_request, answer),
         }
 
     def _refused(

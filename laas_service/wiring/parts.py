@@ -335,7 +335,8 @@ class Parts:
         """The use cases; ``wake`` is called when there is something to converge."""
         options, compute = ApiOptions.of(self._conf), ComputeOptions.of(self._conf)
         projects = LimitOptions.of(self._conf)
-        reached_by = OpenSmOptions.of(self._conf).reached_by
+        opensm = OpenSmOptions.of(self._conf)
+        reached_by = opensm.reached_by
         read_back: ReadBack = (
             self.subnet_managers.of_worker.applied
             if reached_by == "agent"
@@ -350,6 +351,7 @@ class Parts:
                 default_policy=options.default_policy,
                 default_fabric=options.default_fabric,
                 contention_free=options.contention_free,
+                routes_by_opensm=opensm.enforcement == "chains",
                 one_per_project=compute.one_per_project,
                 waiters=options.waiters,
                 queue=QueueOptions.of(self._conf).order,

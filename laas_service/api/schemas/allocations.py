@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, ConfigDict, Field, RootModel
 
 from laas_service.api.schemas.base import Schema, Shown
+from laas_service.api.schemas.fabrics import CrossedBy, CrossedMore
 from laas_service.api.schemas.placements import (
     AllocatedHost,
     Bridge,
@@ -69,7 +70,7 @@ OF_SITUATIONS = frozenset(
     (
         *("parent", "position", "priority", "waits_for", "duration", "expected_end"),
         *("constraints", "degraded", "changing", "joining", "leaving", "bridge", "announced"),
-        "error",
+        *("crossed_by", "error"),
     )
 )
 """Fields of an allocation that have a value at times; from 1.2 on answers lack those without."""
@@ -100,6 +101,8 @@ class DryRun(SlotsShown, HoldingAnswer):
     leaving: list[str]
     """Hosts that a resize gives back, by name."""
     bridge: Bridge
+    crossed_by: CrossedBy = None
+    crossed_more: CrossedMore = None
     dry_run: Literal[True]
 
     @classmethod
@@ -118,6 +121,8 @@ class DryRun(SlotsShown, HoldingAnswer):
             joining=hosts_gained(proposal.fabric, before, placed),
             leaving=hosts_gained(proposal.fabric, placed, before),
             bridge=cls.bridge_links(proposal.fabric, change),
+            crossed_by=proposal.disturbance.crossing if proposal.disturbance else None,
+            crossed_more=proposal.disturbance.others if proposal.disturbance else None,
             dry_run=True,
             **cls.held(proposal.fabric, placed),
             **cls.slots_of(proposal.fabric, placed.slots.demand if placed.slots else None, placed),
@@ -276,6 +281,7 @@ class AllocationSummary(SlotsShown, HoldingAnswer):
     """As asked; avoided hosts are for administrators."""
     degraded: DegradedAnswer | None
     """Null: nothing it uses has failed."""
+    crossed_by: CrossedBy = None
     changing: Phase | None
     """How far a change of placement is; what it leaves is held until then."""
     joining: list[str]
@@ -320,6 +326,7 @@ class AllocationSummary(SlotsShown, HoldingAnswer):
             "expected_end": record.ends_at,
             "constraints": Constraints.of(record.constraints, fabric, admin),
             "degraded": DegradedAnswer.of(fabric, view.degraded) if view.degraded else None,
+            "crossed_by": view.crossed_by,
             "changing": record.phase,
             "joining": hosts_gained(fabric, record.leaving, record.placed),
             "leaving": hosts_gained(fabric, record.placed, record.leaving),

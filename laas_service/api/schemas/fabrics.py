@@ -182,6 +182,22 @@ ContentionFreeNow = Annotated[
         "link (on a tapered tree, more than the taper makes unavoidable). Null: it holds no hosts."
     ),
 ]
+CrossedBy = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        description="Ordered pairs of ports of others whose packets have to cross its links: they "
+        "have no other way. Null unless `undisturbed` is asked for, here or by another allocation.",
+    ),
+]
+CrossedMore = Annotated[
+    int | None,
+    Field(
+        description="Further pairs that have to cross links of any allocation because of it; "
+        "fewer, if it is negative. Null as crossed_by."
+    ),
+]
+
 WorstLoad = Annotated[
     int | None,
     Field(
@@ -217,6 +233,8 @@ class FitAnswer(Shown):
     shape: ShapeAnswer | None
     contention_free: ContentionFreeNow
     worst_load: WorstLoad
+    crossed_by: CrossedBy = None
+    crossed_more: CrossedMore = None
     reason: Refusal | None
     """Why it does not fit."""
     detail: str | None
@@ -240,6 +258,8 @@ class FitAnswer(Shown):
             shape=ShapeAnswer.of(shape) if shape else None,
             contention_free=reached.free if reached else None,
             worst_load=reached.worst_load if reached else None,
+            crossed_by=fit.disturbance.crossing if fit.disturbance else None,
+            crossed_more=fit.disturbance.others if fit.disturbance else None,
             reason=refusal.reason if refusal else None,
             detail=refusal.detail if refusal else None,
             fits_when_empty=refusal.fits_when_empty if refusal else None,

@@ -11,6 +11,7 @@ from operator import itemgetter
 from laas_service.app.lifecycle import OVER, State
 from laas_service.app.records import FabricRecord, SizeEvent
 from laas_service.app.wording import reasons
+from laas_service.domain.crossed_links import crossed_links
 from laas_service.domain.grouping import grouped
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import LeafLink
@@ -49,6 +50,8 @@ class Utilization:
     degraded: int = 0
     changing: int = 0
     confirmed: Mapping[ConfirmedBy, int] = field(default_factory=dict)
+    disturbed: int = 0
+    """Allocations that require to be undisturbed, and whose links packets of others cross."""
 
 
 def utilization(
@@ -94,7 +97,15 @@ def utilization(
             withheld=withheld[False],
         ),
         states,
+        disturbed=_disturbed(fabric, ledger),
     )
+
+
+def _disturbed(fabric: FabricRecord, ledger: LedgerView) -> int:
+    if not ledger.undisturbed:
+        return 0
+    pairs = crossed_links(ledger, fabric.inventory).pairs_by_owner
+    return sum(1 for id in ledger.undisturbed if pairs.get(id))
 
 
 def course(events: Sequence[SizeEvent], present: int, now: datetime) -> list[tuple[datetime, int]]:

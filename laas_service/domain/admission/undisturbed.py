@@ -91,14 +91,15 @@ class Disturbance:
     """Further pairs that have to cross links of any owner because of it; fewer if negative."""
 
 
-def disturbance(fabric: LedgerView, placement: Allocation) -> Disturbance | None:
-    """What a new placement would meet; None if the cables are not known or it is in a container."""
-    if fabric.inventory is None or fabric.scope is not None or placement.slots is not None:
+def disturbance(
+    fabric: LedgerView, request: Request, answer: Allocation | NoFit
+) -> Disturbance | None:
+    """What the answer to a judged request would meet; None of a refusal and of other requests."""
+    if isinstance(answer, NoFit) or answer.bandwidth != WHOLE or not is_judged(fabric, request):
         return None
-    if placement.bandwidth != WHOLE or placement.parent is not None:
-        return None
+    assert fabric.inventory is not None
     judge = _Judge(fabric, fabric.inventory)
-    after = judge.after(placement)
+    after = judge.after(answer)
     own = after.pairs_by_owner.get(ASKED_FOR, 0)
     return Disturbance(own, after.crossing - judge.before.crossing)
 

@@ -84,6 +84,10 @@ class Degraded:
     contention: bool = False
     """It requires tables without contention, and has none."""
 
+    crossed_by: int = 0
+    """Ordered pairs of ports of others that have to cross its links, although it requires that
+    none does."""
+
     def sentences(self) -> list[str]:
         """All of it as sentences for users, without full stops."""
         sentences = []
@@ -101,6 +105,11 @@ class Degraded:
             sentences.append(f"no path over its working links is left between {listed(self.apart)}")
         if self.contention:
             sentences.append("its own flows may meet on a link, although it requires otherwise")
+        if self.crossed_by:
+            sentences.append(
+                f"packets of {self.crossed_by} pairs of ports of others have to cross its links, "
+                "although it requires to be undisturbed: they have no other way"
+            )
         if self.obstacle:
             sentences.append(f"there is no other set of links for these hosts: {self.obstacle}")
         return sentences
