@@ -74,6 +74,8 @@ class _SnapshotAllocation(BaseModel):
     container: StrictBool = False
     inside: list[_SnapshotAllocation] = []
     bandwidth: Annotated[float, Field(gt=0, le=CAP / WHOLE)] | None = None
+    undisturbed: StrictBool = False
+    """Nobody else's packets may have to cross its links."""
 
 
 class _Snapshot(BaseModel):
@@ -154,6 +156,8 @@ def _snapshot_allocations(ledger: LedgerView) -> Iterator[dict[str, Any]]:
         if allocation.container:
             inside = list(_snapshot_allocations(ledger.inside[id]))
             entry |= {"container": True, "inside": inside}
+        if id in ledger.undisturbed:
+            entry["undisturbed"] = True
         yield entry
 
 
@@ -324,6 +328,8 @@ def fabric_from_snapshot(document: object, topology: Topology | None = None) -> 
         except DoubleClaim as error:
             fix = f"a host, a link and an id have one owner, and must exist ({error})"
             raise InvalidInput(place, entry.id, fix) from error
+        if entry.undisturbed:
+            fabric.keep_undisturbed(entry.id)
     down_hosts = fabric_state.failed_hosts | fabric_state.topology.absent_hosts
     for host in sorted(down_hosts - topology.absent_hosts):
         fabric.fail_host(host)

@@ -21,8 +21,8 @@ from laas_service.domain.wording import alike
 class Lookup:
     """What names in requests stand for; ``policies`` are those that are offered.
 
-    ``projects`` looks up the projects that administrators name. ``routes_by_opensm``: the default
-    routes are OpenSM's choice, and not the service's.
+    ``projects`` looks up the projects that administrators name. With
+    ``foreign_default_routes`` a subnet manager chooses the default routes by itself.
 
     Raises:
         InvalidInput: the default policy is not offered.
@@ -37,7 +37,7 @@ class Lookup:
         default_policy: str,
         default_fabric: str | None = None,
         contention_free: ContentionFree | None = None,
-        routes_by_opensm: bool = False,
+        foreign_default_routes: bool = False,
     ) -> None:
         if default_policy not in policies:
             raise InvalidInput("default_policy", default_policy, choose(policies, "policy"))
@@ -47,7 +47,7 @@ class Lookup:
         self._default_policy = default_policy
         self._default_fabric = default_fabric
         self._contention_free = contention_free
-        self._routes_by_opensm = routes_by_opensm
+        self._foreign_default_routes = foreign_default_routes
 
     def allocation(self, caller: Caller, id: str) -> AllocationRecord:
         """One allocation with its history.
@@ -152,14 +152,15 @@ class Lookup:
 
         Raises:
             InvalidInput: the fabric has no such host, pod or trait, or it is to be undisturbed
-                where OpenSM chooses the default routes.
+                where a subnet manager chooses the default routes.
         """
         constraints = request.constraints or Constraints()
         if constraints.contention_free is None and self._contention_free is not None:
             constraints = replace(constraints, contention_free=self._contention_free)
         wish = constraints.undisturbed
-        if wish is not None and self._routes_by_opensm:
-            fix = "leave it out: with [opensm] enforcement = chains OpenSM chooses default routes"
+        if wish is not None and self._foreign_default_routes:
+            fix = "leave it out: the service does not make the default routes with UFM, nor with "
+            fix += "[opensm] enforcement = chains"
             raise InvalidInput("constraints.undisturbed", wish.value, fix)
         if request.avoid:
             numbers = here.fabric.inventory.host_numbers

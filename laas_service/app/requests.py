@@ -49,8 +49,9 @@ class ServicePolicy:
     default_policy: str
     contention_free: ContentionFree | None = None
     """Of requests that say nothing of it."""
-    routes_by_opensm: bool = False
-    """Whether OpenSM chooses the default routes. Then nobody can ask to be undisturbed."""
+    foreign_default_routes: bool = False
+    """Whether a subnet manager chooses the default routes, as with routing chains and UFM. Then
+    nobody can ask to be undisturbed."""
     default_fabric: str | None = None
     """Needed only if there are several fabrics."""
     one_per_project: bool = False

@@ -93,7 +93,7 @@ class UseCases:
             default_policy=offer.default_policy,
             default_fabric=offer.default_fabric,
             contention_free=offer.contention_free,
-            routes_by_opensm=offer.routes_by_opensm,
+            foreign_default_routes=offer.foreign_default_routes,
         )
         sharing, hosts = (
             sharing_kinds(store, lookup, slots, offer.unshared),

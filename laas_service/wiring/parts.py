@@ -351,7 +351,7 @@ class Parts:
                 default_policy=options.default_policy,
                 default_fabric=options.default_fabric,
                 contention_free=options.contention_free,
-                routes_by_opensm=opensm.enforcement == "chains",
+                foreign_default_routes=reached_by == "ufm" or opensm.enforcement == "chains",
                 one_per_project=compute.one_per_project,
                 waiters=options.waiters,
                 queue=QueueOptions.of(self._conf).order,

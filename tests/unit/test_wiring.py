@@ -13,6 +13,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller, LinkState
 from laas_service.app.requests import AllocationRequest, AllocationView
+from laas_service.domain.constraints import Constraints, Undisturbed
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring.agent import agent
 from laas_service.wiring.parts import Parts
@@ -45,6 +46,23 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
     assert list((tmp_path / "compute" / "commands").glob("*-hand-over-*.sh"))
     routing = use_cases.fabrics.routing("f")
     assert routing.applied["opensm"].generation == routing.wanted
+
+
+@pytest.mark.parametrize(("enforcement", "refused"), [("file", False), ("chains", True)])
+def test_only_who_makes_the_default_routes_keeps_links_undisturbed(conf, enforcement, refused):
+    conf.set_override("enforcement", enforcement, group="opensm")
+    parts = Parts(conf)
+    parts.database.upgrade()
+    made = generate(Description(xgft="2;4,4;1,4"))
+    parts.store.fabrics.add("f", made.topology, made.inventory)
+    allocations = parts.use_cases(wake=lambda: None).allocations
+    wish = Constraints(undisturbed=Undisturbed.REQUIRE)
+    asked = AllocationRequest(name="a", hosts=6, constraints=wish)
+    if refused:
+        with pytest.raises(InvalidInput, match="enforcement = chains"):
+            allocations.allocate(OPERATOR, asked)
+    else:
+        assert isinstance(allocations.allocate(OPERATOR, asked), AllocationView)
 
 
 @pytest.mark.parametrize(("repair_links", "next_step"), [(True, "repair"), (False, None)])

@@ -63,12 +63,15 @@ def propose_in_scope(policy: Policy, fabric: LedgerView, request: Request) -> Al
 
     Raises:
         NotFound: the parent of the request is no container of this fabric.
-        InvalidInput: it asks inside a container to be undisturbed.
+        InvalidInput: it asks to be undisturbed inside a container, or where no cables are known.
     """
     parent = request.parent
     wish = None if request.constraints is None else request.constraints.undisturbed
     if parent is not None and wish is not None:
         fix = "ask it of the container: default routes tell apart what containers hold, no more"
+        raise InvalidInput("constraints.undisturbed", wish.value, fix)
+    if wish is not None and fabric.inventory is None:
+        fix = "leave it out: the cables of this fabric are not known here"
         raise InvalidInput("constraints.undisturbed", wish.value, fix)
     view = fabric if parent == fabric.scope else fabric.ledger(parent)
     answer = propose(policy, view, request)

@@ -135,8 +135,8 @@ def test_queued_requests_keep_what_they_require(client, deployment, allocate):
     assert _asked(client, 5).json["code"] == "disturbs"
 
 
-def test_it_is_refused_where_opensm_chooses_the_default_routes(deployment):
-    client = deployment.client(routes_by_opensm=True)
+def test_it_is_refused_where_a_subnet_manager_chooses_the_default_routes(deployment):
+    client = deployment.client(foreign_default_routes=True)
     refused = _asked(client, 5, constraints=REQUIRE)
     assert refused.status_code == 400
     assert "enforcement = chains" in refused.json["detail"]

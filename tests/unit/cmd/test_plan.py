@@ -67,6 +67,37 @@ def test_a_request_may_require_a_shape_without_contention():
     assert "constraints.contention_free: 'yes'" in wrong["detail"]
 
 
+def test_links_of_who_requires_it_are_not_crossed_and_a_snapshot_keeps_that(tmp_path):
+    """The last leaf of t1 has two free hosts, and one uplink for them."""
+    wish, out, kept = {"undisturbed": "require"}, tmp_path / "answers", tmp_path / "state"
+
+    def run(*requests, state):
+        lines = tmp_path / "requests"
+        lines.write_text("".join(json.dumps(request) + "\n" for request in requests))
+        args = ["--requests", str(lines), "--output", str(out), "--format", "json"]
+        assert main([*args, "--xgft", "3;3,4,2;1,3,3", state, str(kept)]) == 0
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    taken, _, probed = run(
+        {"op": "allocate", "id": "t1", "hosts": 4, "constraints": wish},
+        {"op": "fail", "leaf_link": [0, 1, 1]},
+        {"op": "probe", "hosts": 3},
+        state="--snapshot",
+    )
+    assert taken["hosts"] == [0, 1, 2, 3]
+    assert (probed["crossed_by"], probed["crossed_more"]) == (0, 0)
+    assert json.loads(kept.read_text())["allocations"][0]["undisturbed"] is True
+    narrow = {"avoid_hosts": list(range(9, 24))}
+    refused, _, fits = run(
+        {"op": "probe", "hosts": 4, "constraints": narrow},
+        {"op": "release", "id": "t1"},
+        {"op": "probe", "hosts": 4, "constraints": narrow},
+        state="--state",
+    )
+    assert (refused["outcome"], refused["reason"]) == ("refused", "disturbs")
+    assert fits["outcome"] == "fits"
+
+
 def test_a_probe_changes_nothing():
     fabric = Ledger(FULL)
     before = fabric.state()
