@@ -168,6 +168,7 @@ ABSENT = {
 AT_TIMES = {
     *("parent", "position", "waits_for", "duration", "expected_end", "constraints", "degraded"),
     *("changing", "joining", "leaving", "bridge", "announced", "error", "priority"),
+    "crossed_by",
 }
 """The fields that an allocation lacks while they have no value."""
 
