@@ -173,6 +173,12 @@ FABRIC_METRICS = (
     ),
     FabricMetric(
         GaugeMetricFamily,
+        "laas_allocations_overdue",
+        "Allocations with servers on hosts that they should have left.",
+        lambda use, watched: {(): use.overdue},
+    ),
+    FabricMetric(
+        GaugeMetricFamily,
         "laas_queue_length",
         "Queued requests.",
         lambda use, watched: {(): use.allocations.get(State.QUEUED, 0)},

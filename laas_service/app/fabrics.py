@@ -3,10 +3,10 @@
 """The use cases of fabrics: utilization, fit, routing, observation, common plane."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from laas_service.app import lifecycle
+from laas_service.app import lifecycle, safeguards
 from laas_service.app.components import what_is_said, with_ledger
 from laas_service.app.kinds import Kinds
 from laas_service.app.lifecycle import LIVE
@@ -19,6 +19,8 @@ from laas_service.app.requests import (
     FabricObservation,
     Fit,
     Routing,
+    Runtime,
+    ServicePolicy,
     Watched,
 )
 from laas_service.app.views.traffic import TenantTraffic, tenant_traffic
@@ -31,16 +33,13 @@ from laas_service.domain.errors import Unavailable
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.idle_links import IdleComponents, idle_components
-from laas_service.domain.policies.base import Policy
 from laas_service.messages import Applied
 
 
 class FabricUseCases:
     """The use cases of fabrics.
 
-    ``policies`` are those offered; ``subnet_managers`` read back what switches run, by name.
-    ``search_budget`` bounds the searches for one request together. ``fault_mode`` is the
-    configured mode of observation. ``wake`` wakes a worker.
+    ``subnet_managers`` read back what switches run, by name.
     """
 
     def __init__(
@@ -48,19 +47,17 @@ class FabricUseCases:
         store: Store,
         subnet_managers: Mapping[str, ReadBack],
         kinds: Kinds,
-        policies: Collection[Policy],
-        *,
-        search_budget: int,
-        fault_mode: Mode,
-        wake: Callable[[], None],
+        offer: ServicePolicy,
+        runtime: Runtime,
     ) -> None:
         self._store = store
         self._subnet_managers = subnet_managers
         self._kinds, self._lookup = kinds, kinds.lookup
-        self._policies = policies
-        self._search_budget = search_budget
-        self._fault_mode = fault_mode
-        self._wake = wake
+        self._policies = list(offer.policies.values())
+        self._search_budget = offer.search_budget
+        self._fault_mode = offer.fault_mode
+        self._move_window = offer.move_window
+        self._clock, self._wake = runtime.clock, runtime.wake
 
     def ready(self) -> None:
         """Return if the database answers and has this release's tables. Raises: Unavailable."""
@@ -143,7 +140,7 @@ class FabricUseCases:
         """
         fabric, ledger = with_ledger(self._store, fabric_id)
         plane = CommonPlane.of(fabric.topology.tree, l2, spines)
-        costs = common_plane_cost.costs(ledger, plane, [*self._policies], self._search_budget)
+        costs = common_plane_cost.costs(ledger, plane, self._policies, self._search_budget)
         return fabric, common_plane_cost.reach(ledger, fabric.inventory, plane), costs
 
     def observation(self, fabric_id: str) -> FabricObservation:
@@ -186,6 +183,12 @@ class FabricUseCases:
             utilization(fabric, ledger, Counter(record.state for record in records)),
             degraded=sum(lifecycle.is_degraded(record) for record in records),
             changing=sum(record.change is not None for record in records),
+            overdue=sum(
+                safeguards.is_overdue(
+                    record, self._clock(), record.consent.notice, self._move_window
+                )
+                for record in records
+            ),
             confirmed=Counter(record.confirmed_by for record in records if record.confirmed_by),
         )
 

@@ -472,6 +472,8 @@ class Situation:
     """When an announced move begins; while it is under way, when it could have begun."""
     move_forced: bool = False
     """Its owner cannot call off the move that is announced."""
+    begun_at: datetime | None = None
+    """When its change of placement began, or turned back; None without one."""
 
     @property
     def kind(self) -> Kind:

@@ -74,6 +74,8 @@ class ServicePolicy:
     """What observation may change where no administrator chose a mode."""
     live_ports: bool = False
     """The ports of servers can migrate live."""
+    move_window: float = 3600.0
+    """As that of ``worker.round.WorkerRules``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 """What keeps an allocation from its next step although its routes are confirmed; pure.
 
-A change does not move on to what has failed, and nothing is free while a subnet manager could
-still route to it.
+A change does not move on to what has failed, old hosts have to be empty in time, and nothing is
+free while a subnet manager could still route to it.
 """
+
+from datetime import datetime, timedelta
 
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import DUE_IF_CHANGING, AllocationFaults, Phase, Situation, State
@@ -29,6 +31,28 @@ def broken_ahead(allocation: Situation, topology: Topology) -> AllocationFaults 
     if not (links or hosts):
         return None
     return AllocationFaults(tuple(sorted(links, key=topology.tree.link_id)), tuple(sorted(hosts)))
+
+
+def empty_by(allocation: Situation, notice: float, window: float) -> datetime | None:
+    """When the hosts that its change leaves must be empty; None if it leaves none.
+
+    ``notice`` (of its tenant) and ``window`` are in seconds. The window begins with an announced
+    move, and after the notice for any other change.
+    """
+    change, begun = allocation.change, allocation.begun_at
+    if change is None or change.phase is Phase.WITHDRAW:
+        return None
+    if Phase.LEAVE not in {change.phase, *(step.phase for step in change.steps())}:
+        return None
+    if allocation.moves_at is not None:
+        return allocation.moves_at + timedelta(seconds=window)
+    return None if begun is None else begun + timedelta(seconds=notice + window)
+
+
+def is_overdue(allocation: Situation, now: datetime, notice: float, window: float) -> bool:
+    """Whether hosts that it leaves should be empty by now; they stay its own until they are."""
+    limit = empty_by(allocation, notice, window)
+    return limit is not None and now >= limit
 
 
 def gives_back(allocation: Situation) -> bool:

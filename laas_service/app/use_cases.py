@@ -136,10 +136,8 @@ class UseCases:
             store,
             subnet_managers,
             kinds,
-            list(offer.policies.values()),
-            search_budget=offer.search_budget,
-            fault_mode=offer.fault_mode,
-            wake=wake,
+            offer,
+            runtime,
         )
         self.maps = FabricMaps(
             store,

@@ -83,11 +83,13 @@ class WorkerOptions(Group, name=GROUP):
     releases must notice sooner that the last server is gone."""
 
     move_window: float = setting(cfg.FloatOpt, 3600.0, mutable=True, min=0.0)
-    """Seconds that a tenant has to empty the hosts that a move takes from it.
+    """Seconds that a tenant has to empty the hosts that its allocation leaves.
 
-    They count from the beginning of the move. Servers that are left then keep their hosts, and the
-    move turns back. Raise it if tenants move large servers by hand; lower it if hosts must not be
-    held twice for long."""
+    They count from the beginning of an announced move; for other changes the notice of the tenant
+    comes first. Servers that are left then keep their hosts, and the change turns back. If servers
+    are on new hosts too, a change that was not announced waits, holds old and new hosts, and
+    counts in laas_allocations_overdue. Raise it if tenants move large servers by hand; lower it if
+    hosts must not be held twice for long."""
 
     apply_timeout: float = setting(cfg.FloatOpt, 120.0, mutable=True, min=0.01)
     """Seconds that OpenSM may take to apply published files. After that the worker publishes the

@@ -362,6 +362,7 @@ class Parts:
                 repair_links=WorkerOptions.of(self._conf).repair_links,
                 fault_mode=FaultOptions.of(self._conf).mode,
                 live_ports=compute.live_ports,
+                move_window=WorkerOptions.of(self._conf).move_window,
             ),
             Runtime(utc_now, self.collector.sleep, wake, lambda: str(uuid.uuid4())),
             registry=self.subnet_managers.registry(wake),

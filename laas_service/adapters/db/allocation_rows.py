@@ -117,6 +117,7 @@ def _record(row: Mapping[str, Any], history: tuple[Event, ...]) -> AllocationRec
         leaving=row["leaving"] and allocation_from(row["leaving"]),
         phase=Phase(row["phase"]) if row["phase"] else None,
         bridge=row["bridge"] and allocation_from(row["bridge"]),
+        begun_at=row["begun_at"],
         faults=row["faults"] and faults_from(row["faults"]),
         next_try=row["due_at"],
         parked=State(row["parked"]) if row["parked"] else None,

@@ -293,6 +293,7 @@ class StoredAllocations(Retention):
                 placed=None,
                 leaving=None,
                 phase=None,
+                begun_at=None,
                 bridge=None,
                 announced=None,
                 moves_at=None,

@@ -281,7 +281,10 @@ class PlacementPart(Part):
 
 
 class ChangePart(Part):
-    """A change of placement under way: the old placement, and the phase."""
+    """A change of placement under way: the old placement, and the phase.
+
+    ``begun_at`` is NULL if it began before the column was there.
+    """
 
     __tablename__ = "allocation_change"
     needed = frozenset({"leaving"})
@@ -289,6 +292,7 @@ class ChangePart(Part):
     leaving: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     phase: Mapped[str | None] = mapped_column(exact(16))
     bridge: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    begun_at: Mapped[datetime | None] = mapped_column(Moment())
 
 
 class MovePart(Part):

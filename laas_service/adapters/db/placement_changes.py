@@ -101,6 +101,7 @@ class StoredPlacementChanges(StoredPlans):
                 "placed": allocation_document(back.new),
                 "leaving": allocation_document(back.old),
                 "phase": back.phase.value,
+                "begun_at": self.transactions.now(),
                 "generation": self._advance_routes(session, record),
                 **NOT_ANNOUNCED,
                 **STEP_DONE,
@@ -175,6 +176,7 @@ class StoredPlacementChanges(StoredPlans):
                 hosts=change.new.requested,
                 leaving=None,
                 phase=None,
+                begun_at=None,
                 bridge=None,
                 **NOT_ANNOUNCED,
                 faults=faults and faults_document(faults),
@@ -201,6 +203,7 @@ class StoredPlacementChanges(StoredPlans):
                 placed=document,
                 leaving=None,
                 phase=None,
+                begun_at=None,
                 **done,
             )
 
@@ -281,6 +284,7 @@ class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
             placed=allocation_document(change.new),
             leaving=allocation_document(change.old),
             phase=change.phase.value,
+            begun_at=self.transactions.now(),
             bridge=change.bridge and allocation_document(change.bridge),
             generation=self.transactions.advance(session, record.fabric, delta, routes=True),
             announced=None,
@@ -317,6 +321,7 @@ class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
             placed=allocation_document(change.new),
             leaving=allocation_document(change.old) if moving else None,
             phase=change.phase.value if moving else None,
+            begun_at=self.transactions.now() if moving else None,
             **NOT_ANNOUNCED,
             **STEP_DONE,
         )

@@ -38,8 +38,9 @@ class Utilization:
     """A fabric's use at one generation.
 
     A leaf link is free if its twins on all rails are. ``degraded`` counts allocations that hold
-    a failed host or link, ``changing`` those whose placement changes. ``confirmed`` counts live
-    allocations by what their routes were confirmed by.
+    a failed host or link, ``changing`` those whose placement changes, ``overdue`` those that should
+    have left hosts by now. ``confirmed`` counts live allocations by what their routes were
+    confirmed by.
     """
 
     generation: int
@@ -49,6 +50,7 @@ class Utilization:
     allocations: Mapping[State, int] = field(default_factory=dict)
     degraded: int = 0
     changing: int = 0
+    overdue: int = 0
     confirmed: Mapping[ConfirmedBy, int] = field(default_factory=dict)
     disturbed: int = 0
     """Allocations that require to be undisturbed, and whose links packets of others cross."""

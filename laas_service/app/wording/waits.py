@@ -42,6 +42,11 @@ def not_left(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str]
     return "; ".join(told)
 
 
+def overdue(why: str) -> str:
+    """Why a change stays although its time is over: servers are on old and new hosts."""
+    return f"the time to empty its old hosts is over, so old and new ones are held: {why}"
+
+
 def _servers(*groups: tuple[str, Sequence[str]]) -> str:
     """Each group that has servers, with what is said of them and their names."""
     return "; ".join(f"{said}: {listed(servers)}" for said, servers in groups if servers)

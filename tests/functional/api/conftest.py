@@ -55,7 +55,8 @@ class Deployment:
 
     def __init__(self, path):
         self.engine = connect(f"sqlite:///{path}")
-        self.store = SqlStore(self.engine)
+        self.slept = 0.0
+        self.store = SqlStore(self.engine, now=self.clock)
         self.reached_by_agents = True
         self.later = 0.0  # seconds by which the database's clock is ahead, for agents
         self.agents = SqlAgents(self.engine, clock=self.database_clock)
@@ -67,7 +68,6 @@ class Deployment:
         self.projects = Projects()
         self.numbers = itertools.count(1)
         self.woken = 0
-        self.slept = 0.0
         self.while_waiting = self.converge
         self.conf = cfg.ConfigOpts()
         register_opts(self.conf)

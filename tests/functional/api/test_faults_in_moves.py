@@ -122,3 +122,79 @@ def test_a_broken_bridge_is_told(client, deployment, crowded, work):
     told = client.get(crowded[0]).json["degraded"]
     assert told["links"] == [moving["bridge"][0]]
     assert told["apart"], "old and new hosts do not reach each other"
+
+
+@pytest.fixture
+def leave_busy(client, deployment, active, work):
+    """An allocation whose change waits in ``leave`` for servers on a host; its path, that host."""
+
+    def change(began):
+        path = active(4)
+        project = client.get(path).json["project_id"]
+        busy = names(client.get(path).json)[-1]
+        assert began(path, busy).status_code == 202
+        deployment.compute.servers[busy] = project
+        work()
+        assert client.get(path).json["changing"] == "leave"
+        return path, busy
+
+    return change
+
+
+@pytest.fixture
+def after(client, deployment, work):
+    """Let the clocks of the database and of workers go on; let a worker take all steps."""
+
+    def run(seconds):
+        deployment.slept += seconds
+        work()
+
+    return run
+
+
+def test_a_smaller_size_turns_back_when_its_hosts_are_not_left(client, leave_busy, after):
+    path, busy = leave_busy(
+        lambda path, busy: client.patch(path, json={"hosts": 3, "give_back": [busy]})
+    )
+    after(600)
+    assert client.get(path).json["changing"] == "leave"
+    after(3600)
+    shown = client.get(path).json
+    assert (shown["changing"], len(names(shown)), shown["error"]) == (None, 4, None)
+    assert busy in names(shown)
+    assert any("the time to empty its old hosts is over" in line for line in story(client, path))
+
+
+def test_other_hosts_turn_back_after_the_notice_and_an_hour(client, leave_busy, after):
+    def began(path, busy):
+        consents(client, path, movable="never", notice=7200)
+        return client.post(f"{path}/replace-hosts", json={"hosts": [busy]})
+
+    path, busy = leave_busy(began)
+    after(3600)
+    assert client.get(path).json["changing"] == "leave", "its notice is two hours"
+    after(7200)
+    assert client.get(path).json["changing"] is None
+    assert busy in names(client.get(path).json)
+
+
+def test_what_has_moved_in_part_is_held_and_alarmed(client, deployment, leave_busy, after):
+    path, busy = leave_busy(
+        lambda path, busy: client.post(f"{path}/replace-hosts", json={"hosts": [busy]})
+    )
+    shown = client.get(path).json
+    (new,) = set(shown["joining"]) - {busy}
+    deployment.compute.servers[new] = shown["project_id"]
+    overdue = 'laas_allocations_overdue{fabric="main"} '
+    assert f"{overdue}0.0" in client.get("/metrics").text
+    after(7200)
+    shown = client.get(path).json
+    assert shown["changing"] == "leave"
+    assert "old and new ones are held" in shown["error"]
+    hosts = client.get(f"/v1/fabrics/main/hosts?owner={shown['id']}").json["hosts"]
+    assert {busy, new} <= {host["name"] for host in hosts}
+    assert f"{overdue}1.0" in client.get("/metrics").text
+    del deployment.compute.servers[busy]
+    after(600)
+    assert client.get(path).json["changing"] is None
+    assert f"{overdue}0.0" in client.get("/metrics").text

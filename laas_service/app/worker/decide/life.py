@@ -22,7 +22,7 @@ old and new hosts, servers on the old ones stop first, and start when all have l
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from laas_service.app import lifecycle, safeguards
 from laas_service.app.handovers import handover_of, host_names, slots_by_name
@@ -547,12 +547,22 @@ def _check_left(
 
 
 def _turned_back(round: Round, record: AllocationRecord, error: HostsBusy) -> Next:
-    """Turn an announced move back whose hosts are busy for too long. Raises: ``error``."""
-    window = timedelta(seconds=round.rules.move_window)
-    begun, now = record.moves_at, (yield from do.time())
-    if begun is None or now < begun + window:
+    """Turn a change back whose old hosts are busy for too long. Raises: HostsBusy, until then.
+
+    A change that was not announced stays once servers are on its new hosts: all is held.
+    """
+    window, now = round.rules.move_window, (yield from do.time())
+    if not safeguards.is_overdue(record, now, record.consent.notice, window):
         raise error
+    if record.moves_at is None and (yield from _has_moved(round, record)):
+        raise HostsBusy(waits.overdue(str(error)))
     return (yield from do.turn_back(record, reasons.window_over_reason(str(error))))
+
+
+def _has_moved(round: Round, record: AllocationRecord) -> Steps[bool]:
+    """Whether servers are on hosts that its change claims."""
+    names = host_names(round.fabric, lifecycle.check_changing(record).claimed)
+    return bool(names) and bool((yield from do.occupants(names)))
 
 
 def _running(moves: ServerMoves) -> Steps[MoveProgress]:
