@@ -215,7 +215,8 @@ class Applied:
     that of OpenSM, if it is known. ``stamp`` is the generation's, empty if it is not known.
     ``spent`` is where an agent's time for its newest set went, in seconds. ``standbys`` are the
     known managers that are not active and could become the master, by name, with the generation
-    of the set that each would route by; None: it has none.
+    of the set that each would route by; None: it has none. ``loaded`` is the generation that an
+    operator says the switches run.
     """
 
     generation: int | None
@@ -228,6 +229,7 @@ class Applied:
     running: Running = NOTHING_KNOWN
     spent: Mapping[Span, float] = field(default_factory=dict, compare=False)
     standbys: Mapping[str, int | None] = field(default_factory=dict, compare=False)
+    loaded: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from laas_service.domain.errors import InvalidInput, Unavailable
+from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
@@ -18,6 +18,9 @@ from opensm_writer.desired import subnet_configuration
 from opensm_writer.driver import OpenSmDriver
 from opensm_writer.opensm import OpenSm
 from opensm_writer.site import SiteSettings
+
+LOADED = "loaded"
+"""In a fabric's directory: the generation that an operator says the switches run."""
 
 LOG_PAUSE = 0.5
 """The longest pause in seconds between two looks into OpenSM's log."""
@@ -126,6 +129,16 @@ class LocalSubnetManager:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
         return self._driver(fabric).prepared()
 
+    def _loaded(self, fabric: str) -> int | None:
+        """The generation that an operator says the switches run; None: none. InvalidFile."""
+        file = self._directory / fabric / LOADED
+        try:
+            return int(file.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise InvalidFile(str(file), 1, "write a generation, such as 57") from error
+
     def applied(self, fabric: str) -> Applied:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
         driver, now = self._driver(fabric), self._clock()
@@ -148,6 +161,7 @@ class LocalSubnetManager:
                     condition=report.condition,
                     stamp=report.stamp,
                     running=report.running,
+                    loaded=None if self.confirmed_by.was_read else self._loaded(fabric),
                 )
             waiting_helps = report.condition is not Condition.STARTING
             if not waiting_helps or self._clock() + pause > wait_until:

@@ -12,7 +12,7 @@ Files in the directory:
     splits expressions with commas in a file). The file is missing if a host's name is not
     valid for a Slurm node.
 ``answers/000008-move-ID``
-    made by the script of that number once the servers of an allocation have left its old hosts.
+    made by the script of that number once no server of an allocation is on hosts that it leaves.
     Until then the step waits.
 ``journal``
     what has been handed over, a line a step (``compute_journal``). A step counts as done when its
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from laas_service.adapters.compute_journal import (
+    LEAVE,
     HostMoves,
     Journal,
     JournalState,
@@ -44,7 +45,7 @@ from laas_service.app.ports.compute import (
     ServerMoves,
     SlotMoves,
 )
-from laas_service.domain.errors import Conflict, InvalidInput
+from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -52,8 +53,9 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 class DirectoryCompute:
     """The ``Compute`` port on a directory; a step counts as done when its script is written.
 
-    The adapter cannot see servers: ``occupants`` is empty, it never raises ``HostsBusy``,
-    and the scripts say what to check before you run them. ``move_servers`` waits for an answer.
+    The adapter cannot see servers, and the scripts say what to check before you run them. With
+    ``waits`` hosts that an allocation leaves count as busy until the script that takes them back
+    has answered; without, ``occupants`` is empty. ``move_servers`` always waits for an answer.
 
     ``hand_over`` raises ``Conflict`` for a host of another allocation.
 
@@ -66,12 +68,18 @@ class DirectoryCompute:
     claims_slots: ClassVar[bool] = False
 
     def __init__(
-        self, path: Path, *, pool: str = "laas-pool", sentinel: str = "laas-nobody"
+        self,
+        path: Path,
+        *,
+        pool: str = "laas-pool",
+        sentinel: str = "laas-nobody",
+        waits: bool = False,
     ) -> None:
         self._path = path
         self._journal = Journal(path)
         self._pool = pool
         self._sentinel = sentinel
+        self._waits = waits
 
     def comparison(self) -> AbstractContextManager[None]:
         """See ``Compute.comparison``; nothing is read twice anyway."""
@@ -99,8 +107,20 @@ class DirectoryCompute:
             self._journal.append(replace(_step(state, "pool", lines), pool=missing))
 
     def occupants(self, hosts: Collection[str]) -> Sequence[Occupant]:
-        """Always empty: the adapter cannot see servers."""
-        return ()
+        """What may be on hosts that were left: a script that has to answer."""
+        if not self._waits:
+            return ()
+        wanted = set(hosts)
+        with self._journal.held() as state:
+            return tuple(
+                Occupant(host, f"whatever {moves.answer}.sh finds", None)
+                for id, moves in state.moves.items()
+                if moves.stage == LEAVE and not self._answered(moves)
+                for host in sorted(wanted.intersection(moves.targets))
+            )
+
+    def _answered(self, moves: HostMoves) -> bool:
+        return (self._path / "answers" / moves.answer).exists()
 
     def look(self, hosts: Collection[str]) -> Mapping[str, ComputeHost] | None:
         """Always None: the adapter cannot see hosts."""
@@ -133,19 +153,23 @@ class DirectoryCompute:
             aggregate = f"laas-{id}"
             properties = {"filter_tenant_id": project, "laas:allocation": id}
             lines = [f"# Each of these hosts must be empty: {_LIST_SERVERS}"]
+            left = sorted({*present.hosts} - {*desired.hosts}) if present else []
             if present is None:
                 lines += self._create(aggregate, properties)
             else:
-                lines += _each("remove", aggregate, sorted({*present.hosts} - {*desired.hosts}))
+                lines += _each("remove", aggregate, left)
                 lines += [_set(aggregate, properties)]
             lines += _each(
                 "add", aggregate, sorted({*desired.hosts} - {*(present.hosts if present else ())})
             )
             lines += ["# Again, so that every scheduler reads the last state:"]
             lines += [_set(aggregate, properties)]
-            step = _step(state, f"hand-over-{id}", lines)
             moves = state.moves.get(id)
             kept = moves if moves and moves.stage == MoveStage.STOP.value else None
+            if left and self._waits and kept is None:
+                kept = _leaving(state, f"hand-over-{id}", left)
+                lines += _emptied(kept)
+            step = _step(state, f"hand-over-{id}", lines)
             self._journal.append(replace(step, id=id, tenant=desired, moves=kept))
 
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
@@ -171,7 +195,7 @@ class DirectoryCompute:
                 step = _step(state, f"{stage.value}-{id}", _COMMANDS[stage](id, present))
                 tenant = state.tenants.get(id)
                 self._journal.append(replace(step, id=id, tenant=tenant, moves=present))
-        if stage is MoveStage.UNLOCK or (self._path / "answers" / present.answer).exists():
+        if stage is MoveStage.UNLOCK or self._answered(present):
             return MoveProgress()
         return MoveProgress(under_way=(f"script {present.answer}.sh has not answered",))
 
@@ -201,18 +225,34 @@ class DirectoryCompute:
     def take_back(self, handover: Handover, *, force: bool = False) -> None:
         """Write the commands that empty and delete the aggregate, if there is one.
 
-        They are the same with ``force``.
+        They are the same with ``force``. Raises: HostsBusy, until the script has answered, if the
+        adapter waits.
         """
         id = _checked_id(handover.allocation_id)
         self.fence(id)
         with self._journal.held() as state:
-            present = state.tenants.get(id)
-            if present is None:
+            present, before = state.tenants.get(id), state.moves.get(id)
+            moves = before
+            if present is not None:
+                moves = None
+                lines = [f"# Only when the hosts are empty: {_LIST_SERVERS}"]
+                lines += _each("remove", f"laas-{id}", present.hosts)
+                lines += [_command("delete", f"laas-{id}")]
+                if self._waits:
+                    unanswered = before.targets if before and before.stage == LEAVE else ()
+                    hosts = [*present.hosts, *unanswered]
+                    moves = _leaving(state, f"take-back-{id}", hosts)
+                    lines += _emptied(moves)
+                step = _step(state, f"take-back-{id}", lines)
+                self._journal.append(replace(step, id=id, moves=moves))
+            if moves is None or moves.stage != LEAVE:
                 return
-            lines = [f"# Only when the hosts are empty: {_LIST_SERVERS}"]
-            lines += _each("remove", f"laas-{id}", present.hosts)
-            lines += [_command("delete", f"laas-{id}")]
-            self._journal.append(replace(_step(state, f"take-back-{id}", lines), id=id))
+            if self._waits and not self._answered(moves):
+                raise HostsBusy(
+                    f"script {moves.answer}.sh has not answered: run it, or make the file "
+                    f"answers/{moves.answer} once no server is on these hosts"
+                )
+            self._journal.forget(id)
 
     def handed_over(self) -> Mapping[str, Handover]:
         """What the scripts hand over; the project of a fenced allocation is the sentinel."""
@@ -247,6 +287,27 @@ def _step(state: JournalState, name: str, lines: Sequence[str]) -> JournalStep:
     """The next step, with a script of these lines, that changes nothing yet."""
     script = "\n".join(["#!/bin/sh", "set -e", *lines, ""])
     return JournalStep(state.next, f"{state.next:06d}-{name}.sh", script)
+
+
+def _leaving(state: JournalState, name: str, hosts: Sequence[str]) -> HostMoves:
+    """What the next script has to answer: that these hosts are empty."""
+    return HostMoves(dict.fromkeys(hosts, ""), False, f"{state.next:06d}-{name}", LEAVE)
+
+
+def _emptied(moves: HostMoves) -> list[str]:
+    """Commands that answer if hosts are empty, and say what to do if not."""
+    lines = ["left="]
+    for host in sorted(moves.targets):
+        listing = shlex.join([*_OF_ALL, "list", "--all-projects", "--host", host, *_IDS])
+        lines.append(f'left="$left$({listing})"')
+    return [
+        *lines,
+        'if test -z "$left"; then',
+        f"  {_answered(moves)}",
+        "else",
+        f"  echo 'Servers are left. Once they are gone: touch answers/{moves.answer}' >&2",
+        "fi",
+    ]
 
 
 def _stop_commands(id: str, moves: HostMoves) -> list[str]:

@@ -39,11 +39,15 @@ class JournalTenant:
     fenced: bool = False
 
 
+LEAVE = "leave"
+"""The stage in which hosts have to be empty."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostMoves:
     """By host to be emptied the target of its servers; ``answer`` is the file that is awaited.
 
-    ``stage`` is the last stage that was asked for.
+    ``stage`` is the last stage that was asked for; ``LEAVE`` if nobody moves servers.
     """
 
     targets: Mapping[str, str]
@@ -181,6 +185,10 @@ class Journal:
         if self._lines > 2 * self._needed + SPARE_LINES:
             self._compact()
 
+    def forget(self, id: str) -> None:
+        """Record that nothing is known of an allocation any more; within ``held``."""
+        self.append(JournalStep(self._state.next - 1, "", "", id=id))
+
     # -- reading ------------------------------------------------------------------
 
     def _follow(self) -> None:
@@ -264,7 +272,8 @@ class Journal:
             return
         assert self._file is not None
         os.fsync(self._file.fileno())
-        replace_file(self._directory / "commands" / step.name, step.script)
+        if step.name:
+            replace_file(self._directory / "commands" / step.name, step.script)
         if step.id is not None:
             self._write_list(step.id)
         self._write({"written": step.number}, sync=False)

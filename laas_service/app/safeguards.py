@@ -77,6 +77,18 @@ def held_for(allocation: Situation, applied: Applied) -> set[str]:
     }
 
 
+def lacks_evidence(allocation: Situation, applied: Applied) -> bool:
+    """Whether hosts or links would be free by files that nobody has seen in the switches.
+
+    An operator's word (``applied.loaded``) stands for that.
+    """
+    if applied.by.was_read or not gives_back(allocation):
+        return False
+    if not lifecycle.confirmed(allocation, applied.generation):
+        return False
+    return applied.loaded is None or applied.loaded < allocation.generation
+
+
 def check_repairs_now(allocation: Situation) -> None:
     """Raises: Conflict, if its failed links can be replaced only when its change is over."""
     change = allocation.change

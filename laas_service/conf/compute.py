@@ -18,6 +18,15 @@ UNSHARED = {
 """By kind of compute, why hosts cannot be shared."""
 
 
+_DEFAULTS = (cfg.Locations.opt_default, cfg.Locations.set_default)
+
+
+def is_configured(conf: cfg.ConfigOpts) -> bool:
+    """Whether the configuration says how hosts are handed over."""
+    places = (conf.get_location(name, GROUP) for name in ("kind", "directory"))
+    return any(place is not None and place.location not in _DEFAULTS for place in places)
+
+
 class ComputeOptions(Group, name=GROUP):
     """The options of [compute]."""
 

@@ -91,6 +91,20 @@ class WorkerOptions(Group, name=GROUP):
     counts in laas_allocations_overdue. Raise it if tenants move large servers by hand; lower it if
     hosts must not be held twice for long."""
 
+    free_unconfirmed: bool = setting(cfg.BoolOpt, False, mutable=True)
+    """Whether hosts and links of a tenant are free although nobody has confirmed that it is gone.
+
+    With False, they are held while nobody reads the switches (confirmed_by = files or nobody) until
+    an operator says that these run the new set: write its generation into DIRECTORY/FABRIC/loaded
+    below [opensm] directory. With [compute] kind = directory they are held until the script that
+    takes the hosts back has made its file in answers/.
+
+    Set it to True only if you watch both yourself. The next tenant then gets them as soon
+    as the files are written. If OpenSM has not read these, packets of both meet, and each may reach
+    ports of the other; if the scripts were not run, servers of the old tenant run on hosts of the
+    new one. Without authentication on loopback,
+    whatever is not configured ([opensm], [compute]) holds nothing."""
+
     apply_timeout: float = setting(cfg.FloatOpt, 120.0, mutable=True, min=0.01)
     """Seconds that OpenSM may take to apply published files. After that the worker publishes the
     same files again and reloads OpenSM.

@@ -58,6 +58,7 @@ from laas_service.domain.policies import POLICIES
 from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.garbage import Collector
 from laas_service.version import user_agent
+from laas_service.wiring import evidence
 from laas_service.wiring.database import Database
 from laas_service.wiring.subnet_managers import SubnetManagers
 from opensm_writer.observer import LinkEvents
@@ -133,7 +134,12 @@ class Parts:
             )
         if options.kind == "ironic":
             return ironic.connect(self._conf, self._host_guids, self.watchdog.beat)
-        return DirectoryCompute(options.directory, pool=options.pool, sentinel=options.sentinel)
+        return DirectoryCompute(
+            options.directory,
+            pool=options.pool,
+            sentinel=options.sentinel,
+            waits=not evidence.frees_unanswered(self._conf),
+        )
 
     @cached_property
     def limits(self) -> SendingLimits | None:
@@ -210,6 +216,7 @@ class Parts:
             repair=options.repair,
             repair_links=options.repair_links,
             move_window=options.move_window,
+            free_unread=evidence.frees_unread(self._conf, manager.confirmed_by),
             live_ports=compute.live_ports,
             looks=LookRules(compute.state_interval, compute.stop_strangers, compute.withholding),
             faults=faults.rules,

@@ -28,6 +28,7 @@ from laas_service.conf.opensm_site import site
 from laas_service.conf.sharing import SharingOptions
 from laas_service.conf.ufm import UfmOptions
 from laas_service.domain.errors import InvalidInput
+from laas_service.wiring import evidence
 from laas_service.wiring.database import Database, file_sets
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
@@ -161,8 +162,12 @@ class SubnetManagers:
         by = self.of_worker.confirmed_by
         if by.was_read:
             return None
+        held = "held until an operator says that the switches run the new routes"
+        if evidence.frees_unread(self._conf, by):
+            held = "free as soon as the files are written"
         return (
-            f"nobody reads the switches back: allocations become active with confirmed_by = "
+            f"nobody reads the switches back: hosts and links that tenants give up are {held}; "
+            f"allocations become active with confirmed_by = "
             f"{by.value}, whatever the switches run; "
             f"{self._tools.problem or 'no option of [opensm] says that OpenSM reads the files'}: "
             "see [opensm] tools, or set reached_by = agent"

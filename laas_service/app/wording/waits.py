@@ -84,6 +84,15 @@ def broken_ahead(faults: AllocationFaults, host_names: Sequence[str]) -> str:
     return f"{listed(named)} failed"
 
 
+def unread(fabric: str, generation: int) -> str:
+    """Why hosts and links are not free although the files that free them are written."""
+    return (
+        f"held: nobody has read whether the switches run generation {generation}. If they do, "
+        f"write {generation} into {fabric}/loaded below [opensm] directory; or let the service "
+        "read them ([opensm] dump_command, or an agent)"
+    )
+
+
 def held_for(managers: Sequence[str]) -> str:
     """Why hosts and links are not free although the switches no longer route to them."""
     return (

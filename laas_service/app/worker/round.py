@@ -73,6 +73,8 @@ class WorkerRules:
     """So often an unexpected error is met before its allocation is parked in ``error``."""
     move_window: float = 3600.0
     """Seconds until the hosts that a move takes from an owner must be empty; else it turns back."""
+    free_unread: bool = False
+    """Hosts and links are free although nobody has read the switches."""
     live_ports: bool = False
     """The ports of servers can migrate live."""
     limits_interval: float = 10.0

@@ -15,6 +15,8 @@ from oslo_config import cfg
 
 from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
+from laas_service.app.lifecycle import State
+from laas_service.app.records import Caller
 from laas_service.cmd import api
 from laas_service.messages import Applied, ConfirmedBy
 from laas_service.wiring.parts import Parts
@@ -41,14 +43,18 @@ WAYS = [
     ("", "nobody", "written, no subnet manager is configured"),
 ]
 IDS = ["read back", "agent", "by hand", "computed", "chains", "defaults"]
+OPERATOR = Caller(project_id="local", user_id="op", admin=True, request_id="")
 SCRIPTED = "nobody checked that it was run"
 
 
-def configure(path, opensm):
-    """Write a configuration with these options of OpenSM; its path."""
+RISKS = "free_unconfirmed = True\n"
+
+
+def configure(path, opensm, worker):
+    """Write a configuration with these options of OpenSM and workers; its path."""
     text = (
         f"[DEFAULT]\nstate_dir = {path}\n[api]\naudit = False\nbind_port = 0\n"
-        "[worker]\nretry_first = 0.01\nretry_last = 0.01\n"
+        f"[worker]\nretry_first = 0.01\nretry_last = 0.01\n{worker}"
         f"[opensm]\npatience = 0\n{opensm.format(path=path)}"
     )
     (path / "laas.conf").write_text(text)
@@ -58,16 +64,18 @@ def configure(path, opensm):
 class Site:
     """The API and a worker in this process; the test sends the agent's reports, if there is one."""
 
-    def __init__(self, path, opensm):
+    def __init__(self, path, opensm, worker=RISKS, *, serves=True):
         self.conf = cfg.ConfigOpts()
         options.register_opts(self.conf)
         self.conf.register_cli_opts(api.CLI)
-        self.conf(["--config-file", str(configure(path, opensm))], project="laas")
+        self.conf(["--config-file", str(configure(path, opensm, worker))], project="laas")
         self.parts = Parts(self.conf)
         self.parts.database.upgrade()
         if not self.parts.store.fabrics.all():
             made = generate(Description(xgft="2;4,4;1,8"))
             self.parts.store.fabrics.add("main", made.topology, made.inventory)
+        if not serves:
+            return
         app = api.application(self.conf, self.parts.use_cases(lambda: None))
         app.test_client_class = CheckedClient
         self.client: FlaskClient = app.test_client()
@@ -93,6 +101,16 @@ class Site:
             return shown["state"] == state and not shown["changing"] and not shown["degraded"]
 
         eventually(settled, lambda: str(self.look(f"/v1/allocations/{id}")), pause=0)
+        return self.look(f"/v1/allocations/{id}")
+
+    def wait_for(self, id, words):
+        """Run rounds of the worker until ``error`` of the allocation has these words."""
+
+        def told():
+            self.parts.fabric_leases.run_once()
+            return words in (self.look(f"/v1/allocations/{id}")["error"] or "")
+
+        eventually(told, lambda: str(self.look(f"/v1/allocations/{id}")), pause=0)
         return self.look(f"/v1/allocations/{id}")
 
     def close(self):
@@ -197,3 +215,93 @@ def test_a_process_warns_once_that_nobody_reads_back(tmp_path, process, ready, o
         running.send_signal(signal.SIGTERM)
         said += running.communicate(timeout=300)[1].splitlines()
     assert len([line for line in said if "nobody reads the switches back" in line]) == warns, said
+
+
+@pytest.mark.parametrize(("opensm", "by", "words"), WAYS[2:5], ids=IDS[2:5])
+def test_files_alone_free_nothing_until_an_operator_says_so(tmp_path, opensm, by, words):
+    with closing(Site(tmp_path, opensm + DIRECTORY * (DIRECTORY not in opensm), "")) as site:
+        id = site.ask("blue")["id"]
+        site.settle(id, "active")
+        before = owned(site)
+        site.client.delete(f"/v1/allocations/{id}")
+        waits = site.wait_for(id, "held: nobody has read whether the switches run generation")
+        assert owned(site) == before
+        generation = site.look(f"{F}/routing")["generation"]
+        assert f"write {generation} into main/loaded" in waits["error"]
+        loaded = tmp_path / "opensm" / "main" / "loaded"
+        loaded.write_text(f"{generation - 1}\n")
+        site.wait_for(id, "held: nobody has read")
+        assert owned(site) == before, "an older generation says nothing of this one"
+        loaded.write_text("yes")
+        site.wait_for(id, "write a generation, such as 57")
+        loaded.write_text(f"{generation}\n")
+        site.settle(id, "released")
+        assert owned(site) == []
+
+
+def test_a_repair_frees_no_old_links_by_files_alone(tmp_path):
+    with closing(Site(tmp_path, BY_HAND, "")) as site:
+        id = site.ask("blue")["id"]
+        link = site.settle(id, "active")["links"][0]
+        site.client.patch(f"{F}/links/{link}", json={"state": "failed"})
+        repairing = site.wait_for(id, "held: nobody has read")
+        assert repairing["changing"] == "withdraw"
+        owner = site.look(f"{F}/links?owner={id}")["links"]
+        assert link in [each["id"] for each in owner]
+
+
+def test_without_a_manager_only_a_service_for_this_machine_frees(tmp_path):
+    """The first steps of the README, and the same with Keystone."""
+    with closing(Site(tmp_path, "", "")) as site:
+        id = site.ask("blue")["id"]
+        site.settle(id, "active")
+        assert "are free as soon as" in str(site.parts.subnet_managers.unread_switches())
+        site.client.delete(f"/v1/allocations/{id}")
+        site.settle(id, "released")
+        red = site.ask("red")["id"]
+        site.settle(red, "active")
+        site.parts.fabric_leases.leave()
+    with closing(Site(tmp_path, "", "[api]\nauth_strategy = keystone\n", serves=False)) as site:
+        assert "are held until an operator" in str(site.parts.subnet_managers.unread_switches())
+        use = site.parts.use_cases(lambda: None)
+        use.allocations.release(OPERATOR, red, force=False)
+        site.parts.fabric_leases.run_once()
+        answer(tmp_path, "take-back")
+        for _ in range(4):
+            site.parts.fabric_leases.run_once()
+        (record,) = site.parts.store.allocations.page(states=[State.RELEASING])
+        assert "held: nobody has read" in str(record.error)
+
+
+COMPUTE = "[compute]\nkind = directory\n"
+
+
+def test_a_script_that_takes_hosts_back_has_to_answer(tmp_path):
+    with closing(Site(tmp_path, READ_BACK, COMPUTE)) as site:
+        id = site.ask("blue")["id"]
+        hosts = [host["name"] for host in site.settle(id, "active")["hosts"]]
+        site.client.patch(f"/v1/allocations/{id}", json={"hosts": 3, "give_back": hosts[-2:]})
+        site.wait_for(id, f"servers still run on {hosts[-2]}")
+        assert len(site.look(f"/v1/fabrics/main/hosts?owner={id}")["hosts"]) == 5
+        answer(tmp_path, "hand-over")
+        assert len(site.settle(id, "active")["hosts"]) == 3
+        site.client.delete(f"/v1/allocations/{id}")
+        site.wait_for(id, "has not answered")
+        assert len(site.look(f"/v1/fabrics/main/hosts?owner={id}")["hosts"]) == 3
+        answer(tmp_path, "take-back")
+        site.settle(id, "released")
+        assert owned(site) == []
+
+
+def owned(site):
+    """Hosts and links with an owner, by name."""
+    hosts, links = site.look(f"{F}/hosts")["hosts"], site.look(f"{F}/links")["links"]
+    named = [(host["name"], host["owner"]) for host in hosts]
+    return [each for each in (*named, *((x["id"], x["owner"]) for x in links)) if each[1]]
+
+
+def answer(path, step):
+    """Make the answer of the newest script of a step by hand, as an operator may."""
+    scripts = (path / "compute" / "commands").glob(f"*-{step}-*.sh")
+    newest = max(scripts, key=lambda script: script.name)
+    (path / "compute" / "answers" / newest.stem).touch()

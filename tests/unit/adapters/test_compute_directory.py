@@ -17,7 +17,7 @@ import pytest
 from laas_service.adapters import compute_journal
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.app.ports.compute import Handover, MoveProgress, MoveStage, ServerMoves
-from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, Unavailable
+from laas_service.domain.errors import Conflict, HostsBusy, InvalidFile, InvalidInput, Unavailable
 from tests.scripts import executable
 from tests.waiting import at_once, eventually
 
@@ -250,6 +250,49 @@ def test_a_release_unlocks_what_stopped_for_a_move(path, tmp_path):
     compute.take_back(BLUE)
     assert compute.move_servers(unlock) == MoveProgress()
     assert len(list((path / "commands").glob("*-unlock-*"))) == 1
+
+
+def test_hosts_that_are_left_are_busy_until_their_script_answers(path, tmp_path):
+    waiting = DirectoryCompute(path, waits=True)
+    waiting.hand_over(BLUE)
+    waiting.hand_over(SMALLER)
+    assert [one.host for one in waiting.occupants(["n1", "n2"])] == ["n2"]
+    assert waiting.occupants(["n1"]) == ()
+    with pytest.raises(HostsBusy, match="take-back-blue-1"):
+        waiting.take_back(SMALLER)
+    assert [one.host for one in waiting.occupants(["n1", "n2", "n3"])] == ["n1", "n2", "n3"]
+    with pytest.raises(HostsBusy, match="has not answered"):
+        waiting.take_back(SMALLER)
+    executable(
+        tmp_path / "openstack", '#!/bin/sh\ncase "$*" in *" list "*"n2"*) cat "$LEFT";; esac'
+    )
+    left = tmp_path / "left"
+    left.write_text("server-1\n")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LEFT": str(left)}
+    script = max((path / "commands").glob("*-take-back-*.sh"))
+    said = subprocess.run(["sh", script], env=env, check=True, capture_output=True, text=True)
+    assert "Once they are gone: touch answers/" in said.stderr
+    with pytest.raises(HostsBusy):
+        waiting.take_back(SMALLER)
+    left.write_text("")
+    subprocess.run(["sh", script], env=env, check=True)
+    waiting.take_back(SMALLER)
+    assert waiting.occupants(["n1", "n2", "n3"]) == ()
+    assert "blue-1" not in DirectoryCompute(path, waits=True).handed_over()
+    waiting.take_back(SMALLER)
+
+
+def test_a_move_by_the_service_answers_for_the_hosts_that_are_left(path):
+    waiting = DirectoryCompute(path, waits=True)
+    waiting.hand_over(BLUE)
+    waiting.hand_over(SMALLER)
+    moves = ServerMoves("blue-1", BLUE.project_id, {"n2": "n3"}, live=False)
+    assert waiting.move_servers(moves).under_way
+    assert waiting.occupants(["n2"]) == ()
+    (path / "answers" / next((path / "commands").glob("*-move-*.sh")).stem).touch()
+    assert waiting.move_servers(moves) == MoveProgress()
+    waiting.hand_over(SMALLER)
+    assert waiting.occupants(["n2"]) == ()
 
 
 def test_repeating_writes_nothing_new(path):

@@ -157,6 +157,7 @@ class _Life:
             confirmed = lifecycle.confirmed(record, applied.generation)
             confirmed = confirmed and not (yield from self._silent_switches(record, applied))
             confirmed = confirmed and not safeguards.held_for(record, applied)
+            confirmed = confirmed and not self._lacks_evidence(record, applied)
         repairs = self._rules.repair_links and not self._round.frozen
         now = None if self._round.frozen else (yield from do.time())
         return lifecycle.next_action(record, confirmed, repair_links=repairs, now=now)
@@ -180,6 +181,10 @@ class _Life:
         known = self._fabric.inventory.switch_of_guid
         return [known[guid].name for guid in applied.unconfirmed if guid in used]
 
+    def _lacks_evidence(self, record: AllocationRecord, applied: Applied) -> bool:
+        free = self._rules.free_unread
+        return not free and safeguards.lacks_evidence(record, applied)
+
     def awaited(self, record: AllocationRecord) -> Steps[str]:
         """What an allocation waits for whose routes are not confirmed."""
         applied = yield from do.applied()
@@ -188,6 +193,8 @@ class _Life:
             return f"{text}; 'laas switch fail' takes the links out of use"
         if managers := safeguards.held_for(record, applied):
             return waits.held_for(sorted(managers))
+        if self._lacks_evidence(record, applied):
+            return waits.unread(self._fabric.id, record.generation)
         text = f"waiting for the subnet manager to apply generation {record.generation}"
         return f"{text}: {applied.problem}" if applied.problem else text
 
