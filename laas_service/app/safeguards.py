@@ -6,6 +6,7 @@ A change does not move on to what has failed, old hosts have to be empty in time
 free while a subnet manager could still route to it.
 """
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from laas_service.app import lifecycle
@@ -20,10 +21,31 @@ def broken_ahead(allocation: Situation, topology: Topology) -> AllocationFaults 
 
     From ``switch`` on the traffic uses them already: then they are repaired, not avoided.
     """
+    return _broken(allocation, topology, (Phase.STOP, Phase.PREPARE))
+
+
+def broken_while_leaving(allocation: Situation, topology: Topology) -> AllocationFaults | None:
+    """The failed links and hosts that a change uses beside its old placement; None if none.
+
+    Servers are on old hosts for long meanwhile. The old placement alone works: nothing of it has
+    failed.
+    """
+    found = _broken(allocation, topology, (Phase.ENTER, Phase.LEAVE))
+    change, faults = allocation.change, allocation.faults
+    if found is None or change is None or faults is None:
+        return None
+    intact = set(change.old.links(topology)).isdisjoint(faults.links)
+    return found if intact and change.freed.size else None
+
+
+def _broken(
+    allocation: Situation, topology: Topology, phases: Collection[Phase]
+) -> AllocationFaults | None:
+    """What has failed of all that a change claims, in one of these steps."""
     change, faults = allocation.change, allocation.faults
     if allocation.state not in DUE_IF_CHANGING or change is None or faults is None:
         return None
-    if change.phase not in (Phase.STOP, Phase.PREPARE) or change.way_back is None:
+    if change.phase not in phases or change.way_back is None:
         return None
     claimed = change.claimed
     links = set(claimed.links(topology)).intersection(faults.links)

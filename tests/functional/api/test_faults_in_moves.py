@@ -198,3 +198,48 @@ def test_what_has_moved_in_part_is_held_and_alarmed(client, deployment, leave_bu
     after(600)
     assert client.get(path).json["changing"] is None
     assert f"{overdue}0.0" in client.get("/metrics").text
+
+
+@pytest.fixture
+def bridged(client, deployment, crowded, work):
+    """A tenant in ``leave`` with servers on its old hosts, which others' hosts lie between."""
+    for number, path in enumerate(crowded):
+        consents(client, path, movable="restart" if number == 0 else "never")
+    before = client.get(crowded[0]).json
+    for name in names(before):
+        deployment.compute.servers[name] = before["project_id"]
+        deployment.compute.broken.add(name)
+    assert client.post(ROOM, json=WANTED).status_code == 202
+    work()
+    shown = client.get(crowded[0]).json
+    assert (shown["changing"], bool(shown["bridge"])) == ("leave", True)
+    return crowded[0], before, shown
+
+
+@pytest.mark.parametrize("part", ["own link", "bridge", "host"])
+def test_what_fails_while_nothing_has_moved_turns_back(client, deployment, bridged, work, part):
+    path, before, moving = bridged
+    if part == "host":
+        host = f"/v1/fabrics/main/hosts/{moving['joining'][0]}"
+        assert client.patch(host, json={"state": "failed"}).status_code == 200
+    else:
+        own = sorted(set(moving["links"]) - set(before["links"]) - set(moving["bridge"]))
+        say(client, "failed", (own if part == "own link" else moving["bridge"])[0])
+    work()
+    after = client.get(path).json
+    assert (after["changing"], after["degraded"]) == (None, None)
+    assert (names(after), after["links"]) == (names(before), before["links"])
+    assert any("the new placement cannot be used" in line for line in story(client, path))
+    assert deployment.compute.accepts(names(before)[0]) == {before["project_id"]}
+
+
+def test_what_fails_once_servers_have_moved_is_told_and_stays(client, deployment, bridged, work):
+    path, before, moving = bridged
+    deployment.compute.servers[moving["joining"][0]] = before["project_id"]
+    say(client, "failed", moving["bridge"][0])
+    work()
+    after = client.get(path).json
+    assert after["changing"] == "leave"
+    assert after["degraded"]["links"] == [moving["bridge"][0]]
+    turned = [line for line in story(client, path) if "turns back" in line]
+    assert turned == []

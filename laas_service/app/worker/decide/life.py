@@ -127,6 +127,9 @@ class _Life:
                 if turned_back := (yield from self._keep_stopped(record)):
                     record = turned_back
                     continue
+                if turned_back := (yield from self._leave_nothing_broken(record)):
+                    record = turned_back
+                    continue
                 action = yield from self.next_action(record)
                 if action is Action.NOTHING:
                     self.idle = record is first
@@ -378,6 +381,20 @@ class _Life:
             if ends:
                 raise
             return (yield from _turned_back(self._round, record, error))
+
+    def _leave_nothing_broken(self, record: AllocationRecord) -> Steps[AllocationRecord | None]:
+        """Turn a change back whose new links, hosts or bridge fail while servers are on old hosts.
+
+        The record if that turns it back. Once servers are on new hosts it goes on: the links are
+        replaced when it is over.
+        """
+        broken = safeguards.broken_while_leaving(record, self._fabric.topology)
+        if broken is None or not (yield from _busy(self._round, record)):
+            return None
+        if (yield from _has_moved(self._round, record)):
+            return None
+        why = waits.broken_ahead(broken, self._fabric.inventory.host_names)
+        return (yield from do.turn_back(record, reasons.unusable_joining_reason(why)))
 
     def _unlock(self, record: AllocationRecord) -> Steps[None]:
         """Unlock servers that stopped for a move that a release ends, so they can be deleted.
