@@ -209,6 +209,29 @@ class OpenSm:
         found = self._found()
         return _process_of(found.pid, "found before") if found is not None else None
 
+    def stop_standby(self, directory: Path) -> bool:
+        """Stop OpenSM if another subnet manager answers as the master (SMInfo); whether it did.
+
+        ``directory`` is as for ``keys``. Never stops a master, nor one of which nobody can tell.
+
+        Raises:
+            Unavailable: it does not run, or the master cannot be read.
+        """
+        process = self.process()
+        if process is None or not self.keys_command:
+            raise Unavailable("nothing tells which OpenSM runs here, or which one is the master")
+        reading = self.keys(directory, "--master-only")
+        master = reading.master
+        if master is None or master.state != MASTER or master.guid == reading.own:
+            return False
+        try:
+            os.kill(process.pid, signal.SIGTERM)
+        except OSError as error:
+            raise Unavailable(
+                f"OpenSM (process {process.pid}) cannot be stopped: {error}"
+            ) from error
+        return True
+
     def tables(self, expected: Collection[int] = ()) -> dict[int, bytes]:
         """The tables in the switches: GUID -> ports by LID.
 

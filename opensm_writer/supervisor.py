@@ -63,6 +63,7 @@ class Supervisor:
             reads_back=reads_back,
         )
         self._timeout, self._clock = timeout, clock
+        self._opensm, self._current = opensm, root.absolute() / fabric / "current"
         self._note = self._driver.note
         self._reloaded_at = clock()  # or when this object was made
         self._unconfirmed = False  # the set was not seen in the switches since the reload
@@ -153,6 +154,17 @@ class Supervisor:
         self._note, self._reloaded_at = note, self._clock()
         self._unconfirmed = self._restarted or note.set != self._confirmed_set
         self._rest_until = self._reloaded_at
+
+    def fence(self) -> None:
+        """Stop OpenSM if it is a standby, so that it cannot route by an old set; logged."""
+        try:
+            if self._opensm.stop_standby(self._current):
+                LOG.error(
+                    "OpenSM was stopped: it stands by with a set that may be old. Start it once "
+                    "this agent reaches the service"
+                )
+        except (Unavailable, OSError) as error:
+            LOG.warning("OpenSM is not stopped, although its set may be old: %s", error)
 
     # -- observations
 

@@ -50,6 +50,9 @@ class SetSupervisor(Protocol):
     def reload(self) -> None:
         """Have OpenSM read the current set, if there is one; failures are logged."""
 
+    def fence(self) -> None:
+        """Stop OpenSM if another one is the master; failures are logged."""
+
     def observe(self, active: bool) -> AgentReport:
         """The present condition; ``active`` says whether this agent is the active one."""
 
@@ -61,8 +64,9 @@ class OpenSmAgent(Loop):
     has its OpenSM reload, and only while its lease lasts. The lease is counted by the agent's own
     clock, from before the report was sent. A report that says the agent is unable renews no
     lease, because the service may have made another agent active. While the service cannot be
-    reached, nothing changes. ``fetch`` makes the wanted set current, unless it fails a check; it
-    raises what ``report`` does.
+    reached, nothing changes; after ``fence_after`` seconds of that a standby OpenSM is stopped, as
+    others may have got what its set still routes to. ``fetch`` makes the wanted set current, unless
+    it fails a check; it raises what ``report`` does.
     """
 
     name = "laas-opensm-agent"
@@ -74,6 +78,7 @@ class OpenSmAgent(Loop):
         supervisor: SetSupervisor,
         *,
         interval: float = 2.0,
+        fence_after: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(interval)
@@ -82,6 +87,7 @@ class OpenSmAgent(Loop):
         self._seen = AgentReport(Condition.STARTING)
         self._reported: AgentReport | None = None
         self._lease_until = -math.inf
+        self._fence_after, self._reached_at = fence_after, clock()
         self._leads = False
         self._compared = False
         self._refused: int | None = None
@@ -92,6 +98,8 @@ class OpenSmAgent(Loop):
     def round(self) -> None:
         """One round; errors of the service are logged, and OpenSM is checked nevertheless."""
         reported = self._try_report()
+        if not reported and self._clock() - self._reached_at >= self._fence_after:
+            self._supervisor.fence()
         if not self.stopping:
             self._tell()
         self._look()
@@ -107,6 +115,7 @@ class OpenSmAgent(Loop):
         except LaasError as error:
             LOG.warning("the service cannot be reached, nothing changes here: %s", error)
             return False
+        self._reached_at = self._clock()
         return True
 
     def once(self) -> AgentReport:

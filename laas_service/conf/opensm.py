@@ -245,6 +245,16 @@ class OpenSmOptions(Group, name=GROUP):
     at most this long. Keep it well below agent_lease_seconds of the service: if an agent does not
     report for that long, another one takes over."""
 
+    agent_fence_after: float = setting(cfg.FloatOpt, 0.0, min=0.0)
+    """Seconds without contact to the service after which laas-opensm-agent stops a standby OpenSM;
+    0 never does.
+
+    A standby with an old set that becomes the master sends packets over links that others have got
+    since. OpenSM is stopped only while another one answers as the master (SMInfo), so a master goes
+    on, and so does the last manager. What is held for the standby stays held until its agent
+    reports, or it is forgotten. Set it, well above agent_lease_seconds, where a fabric without a
+    standby is better than one with old routes, and start OpenSM again by hand."""
+
     agent_plain_http: bool = setting(cfg.BoolOpt, False)
     """Let laas-opensm-agent send its password, its token and its reports over plain http to other
     machines.

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -64,7 +65,13 @@ def agent(conf: cfg.ConfigOpts, beside: OpenSm | None = None) -> OpenSmAgent:
         reads_back=not beside_ufm,
     )
     interval, fetch = options.agent_poll_interval, partial(supervisor.fetch_set, service)
-    return OpenSmAgent(service.report, fetch, supervisor, interval=interval)
+    return OpenSmAgent(
+        service.report,
+        fetch,
+        supervisor,
+        interval=interval,
+        fence_after=options.agent_fence_after or math.inf,
+    )
 
 
 @contextmanager

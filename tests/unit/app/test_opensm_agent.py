@@ -50,7 +50,7 @@ class Machine:
         self.condition = None
         self.refuses = set()
         self.refused = False
-        self.told, self.received = [], []
+        self.told, self.received, self.fenced = [], [], 0
         self.confirms = True
 
     def fetch_set(self):
@@ -66,6 +66,9 @@ class Machine:
         self.told.append(self.published)
         if self.confirms:
             self.running = self.published
+
+    def fence(self):
+        self.fenced += 1
 
     def observe(self, active):
         if self.condition is not None:
@@ -84,10 +87,15 @@ def desk():
     return Desk()
 
 
-def agent(desk, name="a"):
+def agent(desk, name="a", **more):
     machine = Machine(desk)
     made = OpenSmAgent(
-        desk.of(name), lambda: machine.fetch_set(), machine, interval=2.0, clock=lambda: desk.now
+        desk.of(name),
+        lambda: machine.fetch_set(),
+        machine,
+        interval=2.0,
+        clock=lambda: desk.now,
+        **more,
     )
     setattr(made, "machine", machine)  # noqa: B010
     return made
@@ -295,3 +303,20 @@ def test_while_opensm_sweeps_it_is_looked_at_soon_again_but_not_for_ever(desk):
     one.machine.condition = Condition.SWEEPING
     one.round()
     assert len(looks) < 15
+
+
+def test_without_contact_for_longer_than_it_may_it_fences_its_opensm(desk):
+    bold, careful = agent(desk), agent(desk, "b", fence_after=60.0)
+    for one in (bold, careful):
+        one.round()
+    desk.away = True
+    for now, fenced in ((30.0, 0), (59.0, 0), (60.0, 1), (62.0, 2)):
+        desk.now = now
+        bold.round()
+        careful.round()
+        assert (bold.machine.fenced, careful.machine.fenced) == (0, fenced)
+    desk.away = False
+    careful.round()
+    desk.away, desk.now = True, 100.0
+    careful.round()
+    assert careful.machine.fenced == 2

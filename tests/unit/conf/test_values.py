@@ -136,6 +136,12 @@ def test_moves_end_after_the_window(tmp_path):
     assert WorkerOptions.of(configured(tmp_path, worker="move_window = 60")).move_window == 60
 
 
+def test_a_standby_is_fenced_only_where_that_is_configured(tmp_path):
+    assert OpenSmOptions.of(configured(tmp_path)).agent_fence_after == 0
+    made = OpenSmOptions.of(configured(tmp_path, opensm="agent_fence_after = 60"))
+    assert made.agent_fence_after == 60
+
+
 def test_ufm_has_all_of_its_options(tmp_path):
     lines = "url = https://ufm\nfabric = f\ntoken_file = /t\ncert_file = /c\nkey_file = /k\n"
     lines += (

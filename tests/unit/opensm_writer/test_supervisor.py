@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from opensm_writer import reload
 from opensm_writer.opensm import OpenSm
 from opensm_writer.supervisor import Supervisor
 from tests.offers import Offer
+from tests.scripts import executable
 from tests.servers.leash import spawn
 from tests.unit.opensm_writer.states import ONE, POD, WIDE, state
 from tests.waiting import eventually
@@ -384,3 +386,30 @@ def test_the_process_of_another_program_is_not_opensm(site):
     finally:
         other.kill()
         other.wait()
+
+
+MASTERS = {
+    "another": ("master 0x0000000000000009 lid 0x0009 priority 3 state 3\n", True),
+    "itself": ("master 0x0000000000000001 lid 0x0001 priority 3 state 3\n", False),
+    "a standby": ("master 0x0000000000000009 lid 0x0009 priority 3 state 2\n", False),
+    "nobody": ("", False),
+}
+
+
+@pytest.mark.parametrize(("master", "stops"), MASTERS.values(), ids=MASTERS)
+def test_only_a_standby_beside_a_master_that_answers_is_stopped(site, tmp_path, master, stops):
+    said, command = tmp_path / "said", tmp_path / "keys"
+    said.write_text(f"self 0x0000000000000001\n{master}ports 0\n")
+    executable(command, f"#!/bin/sh\ncat {said}\n")
+    site.opensm = replace(site.opensm, keys_command=(str(command),))
+    site.restart_agent().fence()
+    if stops:
+        site.process.wait(timeout=60)
+    else:
+        assert "State:\tS" in site.status()
+
+
+def test_an_opensm_of_which_nobody_can_tell_is_not_stopped(site, caplog):
+    site.supervisor.fence()
+    assert "State:\tS" in site.status()
+    assert "OpenSM is not stopped" in caplog.text
