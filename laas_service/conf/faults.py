@@ -45,22 +45,18 @@ class FaultOptions(Group, name=GROUP):
     long for other links. Lower it where cables never blink."""
 
     flaps: int = setting(cfg.IntOpt, 3, min=2)
-    """How often a link goes down within flap_window until it is quarantined.
+    """How often a link goes down within 600 seconds until it is quarantined.
 
     A quarantined link has failed until it stayed up for the time of quarantine, or until an
     administrator repairs it (laas link repair). Raise it where cables often train again after
     maintenance; lower it if a tenant must not meet a bad cable twice."""
-
-    flap_window: float = setting(cfg.FloatOpt, 600.0, min=1.0)
-    """Seconds in which the times that a link goes down are counted, see flaps. Raise it for cables
-    that fail a few times a day."""
 
     quarantine: float = setting(cfg.FloatOpt, 1800.0, min=0.0)
     """Seconds that a quarantined link has to stay up before it is usable again. Raise it if cables
     that flapped come back and flap again."""
 
     breaker_switches: int = setting(cfg.IntOpt, 1, min=0)
-    """The most switches that may be lost in one window without an alarm.
+    """The most switches that may be lost within 60 seconds without an alarm.
 
     If more are lost, something else than a switch has probably failed: power, or the observer's own
     way to the fabric. Nothing is recorded then until an administrator acknowledges the alarm (laas
@@ -68,13 +64,9 @@ class FaultOptions(Group, name=GROUP):
     power supply, and are lost together."""
 
     breaker_share: float = setting(cfg.FloatOpt, 0.05, min=0.0, max=1.0)
-    """The largest share of all links, 0 to 1, that may be lost in one window without an alarm.
+    """The largest share of all links, 0 to 1, that may be lost within 60 seconds without an alarm.
     Links of a dead switch do not count, and one link is always allowed. Raise it on small fabrics,
     where a few cables are a large share."""
-
-    breaker_window: float = setting(cfg.FloatOpt, 60.0, min=0.0)
-    """Seconds in which lost links and switches count together, see breaker_switches and
-    breaker_share. Raise it if a failing power supply takes longer to lose all its switches."""
 
     counters: str = setting(
         cfg.StrOpt,

@@ -17,6 +17,8 @@ GONE = {
     ("compute", "outage_share"): "half of the hosts may be down at once",
     ("faults", "audit_share"): "others may send one percent of the tenant's own data",
     ("faults", "bit_error_rate"): "the largest one is 1e-12, InfiniBand's own objective",
+    ("faults", "breaker_window"): "losses within 60 seconds count together",
+    ("faults", "flap_window"): "flaps counts how often a link goes down within 600 seconds",
     ("faults", "reading_lifetime"): "a reading is good for 60 seconds",
     ("faults", "wait_tick"): "give PortXmitWait in error_thresholds as N/second",
     ("limits", "change_burst"): "a project may send 200 changes at once",

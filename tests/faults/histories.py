@@ -24,9 +24,7 @@ FABRIC = tree("16", "3;2,2,4;1,4,4", (5, 3, 2))
 FAULTS = {
     "hold_down": 1,
     "flaps": 3,
-    "flap_window": 30,
     "quarantine": 3,
-    "breaker_window": 4,
 }
 numbers = st.integers(0, 1000)
 

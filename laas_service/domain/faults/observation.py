@@ -66,6 +66,8 @@ class Rules:
     flaps: int = 3
     """How often a link goes down within ``flap_window`` until it is quarantined; at least 2."""
     flap_window: float = 600.0
+    """A constant of the service: bad cables come back within minutes, and ``flaps`` is what sites
+    choose."""
     quarantine: float = 1800.0
     """How long a quarantined link has to stay up."""
     breaker_switches: int = 1
@@ -74,6 +76,7 @@ class Rules:
     """The largest share of the links lost in one window, without those of dead switches; 0..1.
     One link is always allowed."""
     breaker_window: float = 60.0
+    """A constant of the service: no power supply takes longer to lose its switches."""
     reading_lifetime: float = 60.0
     """The age from which a reading decides nothing. After as long a time without a reading,
     hold-downs and quarantines begin again."""

@@ -84,14 +84,14 @@ def test_what_projects_may_have(tmp_path):
 
 
 def test_how_ports_are_judged(tmp_path):
-    lines = "mode = observe\nhold_down = 7\nflaps = 4\nflap_window = 30\nquarantine = 60\n"
-    lines += "breaker_switches = 2\nbreaker_share = 0.5\nbreaker_window = 9\ncounters = mark\n"
+    lines = "mode = observe\nhold_down = 7\nflaps = 4\nquarantine = 60\n"
+    lines += "breaker_switches = 2\nbreaker_share = 0.5\ncounters = mark\n"
     lines += "error_thresholds = PortRcvErrors:7/day\naudit_bytes_per_second = 5000"
     made = FaultOptions.of(configured(tmp_path, faults=lines))
     rules = made.rules
     assert (rules.mode.value, rules.hold_down, rules.flaps) == ("observe", 7, 4)
-    assert (rules.flap_window, rules.quarantine) == (30, 60)
-    assert (rules.breaker_switches, rules.breaker_share, rules.breaker_window) == (2, 0.5, 9)
+    assert rules.quarantine == 60
+    assert (rules.breaker_switches, rules.breaker_share) == (2, 0.5)
     assert made.counters == "mark"
     assert [(t.counter, t.count, t.seconds) for t in made.counter_rules.thresholds] == [
         ("PortRcvErrors", 7, 86400)
@@ -254,7 +254,7 @@ def test_without_tools_a_directory_only_has_files_written(tmp_path):
 
 
 def test_there_are_no_more_options_than_a_person_reads():
-    assert sum(map(len, OWN.values())) <= 112
+    assert sum(map(len, OWN.values())) <= 110
 
 
 def test_no_option_is_there_and_gone():
