@@ -21,7 +21,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 TREE = Path(__file__).resolve().parents[1]
-PACKAGES = ("laas_service", "nova_filters", "opensm_writer", "slurm_plugin", "watcher_plugin")
+PACKAGES = (
+    "laas_doctor",
+    "laas_service",
+    "nova_filters",
+    "opensm_writer",
+    "slurm_plugin",
+    "watcher_plugin",
+)
 SAMPLES = "share/{}"
 """Where a wheel installs its samples, below the prefix of an environment."""
 

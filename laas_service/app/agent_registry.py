@@ -134,7 +134,7 @@ class AgentRegistry:
         self._store = store
         self._agents = agents
         self._files = files
-        self._seconds = seconds
+        self.seconds = seconds
         self._wake = wake
 
     def report(self, fabric_id: str, name: str, seen: AgentReport) -> Orders:
@@ -157,7 +157,7 @@ class AgentRegistry:
             which = " or ".join(condition.value for condition in CONFIRMING)
             raise InvalidInput("generation", seen.generation, f"give it with {which}, and only so")
         strange = self._of_another_past(fabric_id, name, seen)
-        turn = self._agents.report(fabric_id, name, seen, self._seconds)
+        turn = self._agents.report(fabric_id, name, seen, self.seconds)
         for generation, stamp, text in strange:
             self._store.fabrics.go_forward(fabric_id, generation, stamp, text)
         fabric = self._store.fabrics.get(fabric_id)
@@ -172,7 +172,7 @@ class AgentRegistry:
                 *(fabric_id, turn.active, name, seen.condition.value, seen.detail or "no detail"),
             )
             self._wake()
-        return Orders(turn.active == name, turn.active, wanted, self._seconds, stamp)
+        return Orders(turn.active == name, turn.active, wanted, self.seconds, stamp)
 
     def _of_another_past(
         self, fabric_id: str, name: str, seen: AgentReport
@@ -233,7 +233,7 @@ class AgentRegistry:
         """
         if not self.behind(fabric_id):
             return {}
-        known = applied(self._agents.all(fabric_id), self._seconds)
+        known = applied(self._agents.all(fabric_id), self.seconds)
         records = every_allocation(
             self._store.allocations, fabric=fabric_id, states=DUE | DUE_IF_CHANGING
         )
@@ -256,10 +256,10 @@ class AgentRegistry:
                 f"agent {name} is the active one, for which nothing is held: start the agent of "
                 "another manager; once that one is active, forget this one"
             )
-        if agent.age < self._seconds:
+        if agent.age < self.seconds:
             raise Conflict(
                 f"agent {name} reported {agent.age:.0f} s ago: stop OpenSM and laas-opensm-agent "
-                f"on that machine, wait {self._seconds:g} s, then forget it"
+                f"on that machine, wait {self.seconds:g} s, then forget it"
             )
         self._agents.forget(fabric_id, name)
         LOG.warning(

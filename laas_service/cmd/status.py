@@ -12,7 +12,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -30,8 +30,17 @@ from laas_service.version import VERSION
 if TYPE_CHECKING:
     from laas_service.adapters.nova import NovaCompute
 
-Finding = tuple[Code, str]
-"""Severity of a finding, and its text. A success has a text where it is worth reading."""
+
+class Finding(NamedTuple):
+    """What a check found. A success has a text where it is worth reading."""
+
+    code: Code
+    why: str
+    fix: str = ""
+    """Empty where ``why`` tells it, as errors do."""
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.fix}" if self.fix else self.why
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,23 +64,33 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
 
-    def check(self) -> Code:
-        """Run all checks. The log is set up first, so that log lines stay out of the table."""
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> UpgradeChecks:
+        """The checks of an installation, to be looked at one by one (``found``)."""
+        made = cls(conf)
+        made._connect()
+        return made
+
+    def _connect(self) -> None:
         from laas_service.wiring.parts import Parts
 
+        self.parts = Parts(self._conf)
+
+    def check(self) -> Code:
+        """Run all checks. The log is set up first, so that log lines stay out of the table."""
         logging.setup(self._conf, "laas-status")
-        self._parts = Parts(self._conf)
+        self._connect()
         return super().check()
 
-    def _current(self) -> bool:
+    def current(self) -> bool:
         """Whether this release works with the tables, so that the other checks can read them."""
         return not list(self.schema())
 
     def option_values(self) -> Iterator[Finding]:
         for text in review.wrong_values(self._conf):
-            yield Code.FAILURE, text
+            yield Finding(Code.FAILURE, text)
         for text in review.remarks(self._conf, api.CLI):
-            yield Code.WARNING, text
+            yield Finding(Code.WARNING, text)
 
     def option_combinations(self) -> Iterator[Finding]:
         """Options whose values are valid alone but not together."""
@@ -82,24 +101,24 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
             lambda: middleware(conf.api.auth_strategy, conf.api.bind_host, conf)(
                 lambda environ, start_response: []  # receives no request
             ),
-            lambda: self._parts.subnet_managers.of_worker,
-            lambda: self._parts.use_cases(wake=lambda: None),
+            lambda: self.parts.subnet_managers.of_worker,
+            lambda: self.parts.use_cases(wake=lambda: None),
         ]
         for build in builders:
             try:
                 build()
             except LaasError as error:
-                yield Code.FAILURE, str(error)
+                yield Finding(Code.FAILURE, str(error))
         api, worker = conf.api, conf.worker
         if api.default_policy not in api.enabled_policies:
             offered = ", ".join(api.enabled_policies)
-            yield (
+            yield Finding(
                 Code.FAILURE,
-                f"[api] default_policy = {api.default_policy} is not in enabled_policies; "
+                f"[api] default_policy = {api.default_policy} is not in enabled_policies",
                 f"choose one of {offered}",
             )
         if worker.retry_last < worker.retry_first:
-            yield (
+            yield Finding(
                 Code.WARNING,
                 f"[worker] retry_last = {worker.retry_last} is below retry_first = "
                 f"{worker.retry_first}; every pause is retry_last",
@@ -107,37 +126,37 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
 
     def schema(self) -> Iterator[Finding]:
         try:
-            self._parts.store.check()
+            self.parts.store.check()
         except Unavailable as error:
-            yield Code.FAILURE, str(error)
+            yield Finding(Code.FAILURE, str(error))
 
     def durability(self) -> Iterator[Finding]:
-        for weak in self._parts.database.weak_settings():
-            yield Code.WARNING, weak
+        for weak in self.parts.database.weak_settings():
+            yield Finding(Code.WARNING, weak)
 
     def characters(self) -> Iterator[Finding]:
-        for narrow in self._parts.database.narrow_characters():
-            yield Code.WARNING, narrow
+        for narrow in self.parts.database.narrow_characters():
+            yield Finding(Code.WARNING, narrow)
 
     def fabrics(self) -> Iterator[Finding]:
         default = self._conf.api.default_fabric
-        managed = [fabric.id for fabric in self._parts.store.fabrics.all()]
+        managed = [fabric.id for fabric in self.parts.store.fabrics.all()]
         if default is not None and default not in managed:
-            yield (
+            yield Finding(
                 Code.FAILURE,
-                f"[api] default_fabric = {default} is not managed; import it, or name one of "
-                f"{', '.join(managed) or 'none'}",
+                f"[api] default_fabric = {default} is not managed",
+                f"import it, or name one of {', '.join(managed) or 'none'}",
             )
 
     def allocations(self) -> Iterator[Finding]:
         from laas_service.app.lifecycle import State
         from laas_service.app.ports.allocations import every_allocation
 
-        for record in every_allocation(self._parts.store.allocations, states=[State.ERROR]):
-            yield (
+        for record in every_allocation(self.parts.store.allocations, states=[State.ERROR]):
+            yield Finding(
                 Code.WARNING,
-                f"allocation {record.id} is in error: {record.error}; laas allocation retry or "
-                "delete it",
+                f"allocation {record.id} is in error: {record.error}",
+                "laas allocation retry or delete it",
             )
 
     def projects(self) -> Iterator[Finding]:
@@ -146,53 +165,55 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
         from laas_service.app.ports.allocations import every_allocation
 
         gone: dict[str, bool] = {}
-        for record in every_allocation(self._parts.store.allocations, states=LIVE):
+        for record in every_allocation(self.parts.store.allocations, states=LIVE):
             project = record.project_id
             if project not in gone:
-                gone[project] = self._parts.projects.is_gone(project)
+                gone[project] = self.parts.projects.is_gone(project)
             if gone[project]:
-                yield (
+                yield Finding(
                     Code.WARNING,
                     f"allocation {record.id} belongs to project {project}, which Keystone does "
-                    "not have: laas allocation release it, with --force if servers are left",
+                    "not have",
+                    "laas allocation delete it, with --force if servers are left",
                 )
 
     def routes(self) -> Iterator[Finding]:
         """Whether this release can render the recorded routes without changing tenants' entries."""
         from opensm_writer.local import LocalSubnetManager
 
-        manager = self._parts.subnet_managers.of_worker
+        manager = self.parts.subnet_managers.of_worker
         if not isinstance(manager, LocalSubnetManager):
             return
-        for fabric in self._parts.store.fabrics.all():
+        for fabric in self.parts.store.fabrics.all():
             try:
-                disturbed = manager.rehearse(self._parts.store.fabrics.routed(fabric.id))
+                disturbed = manager.rehearse(self.parts.store.fabrics.routed(fabric.id))
             except LaasError as error:
-                yield Code.FAILURE, f"fabric {fabric.id} cannot be published: {error}"
+                yield Finding(Code.FAILURE, f"fabric {fabric.id} cannot be published: {error}")
                 continue
             if disturbed:
-                yield (
+                yield Finding(
                     Code.WARNING,
                     f"fabric {fabric.id}: this release would change entries of unchanged tenants "
-                    f"({', '.join(disturbed)}); to publish them, remove the 'current' link when "
-                    "their traffic may stop for a moment",
+                    f"({', '.join(disturbed)})",
+                    "to publish them, remove the 'current' link when their traffic may stop for a "
+                    "moment",
                 )
 
     def confirmation(self) -> Iterator[Finding]:
-        if unread := self._parts.subnet_managers.unread_switches():
-            yield Code.WARNING, unread
+        if unread := self.parts.subnet_managers.unread_switches():
+            yield Finding(Code.WARNING, unread)
 
     def records(self) -> Iterator[Finding]:
-        for text in self._parts.database.findings():
-            yield Code.FAILURE, text
+        for text in self.parts.database.findings():
+            yield Finding(Code.FAILURE, text)
 
     def leases(self) -> Iterator[Finding]:
-        for fabric in self._parts.store.fabrics.all():
-            holding = self._parts.store.observations.holding(fabric.id)
+        for fabric in self.parts.store.fabrics.all():
+            holding = self.parts.store.observations.holding(fabric.id)
             if holding.problem:
-                yield Code.WARNING, f"fabric {fabric.id}: {holding.problem}"
+                yield Finding(Code.WARNING, f"fabric {fabric.id}: {holding.problem}")
             if holding.worker is not None:
-                yield (
+                yield Finding(
                     Code.SUCCESS,
                     f"fabric {fabric.id} is held by worker {holding.worker} until {holding.until}",
                 )
@@ -203,25 +224,26 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
             return
         from laas_service.adapters.nova import NovaCompute
 
-        unknown = [id for id in self._parts.compute.handed_over() if not self._recorded(id)]
+        unknown = [id for id in self.parts.compute.handed_over() if not self._recorded(id)]
         for id in sorted(unknown):
-            yield (
+            yield Finding(
                 Code.WARNING,
                 f"hosts are handed over to allocation {id}, which is not recorded",
+                "delete its aggregate in Nova, or restore the database that has it",
             )
-        compute = self._parts.compute
+        compute = self.parts.compute
         yield from self._names()
         if isinstance(compute, NovaCompute) and (text := compute.checks.forged_rebuilds()):
-            yield Code.WARNING, text
+            yield Finding(Code.WARNING, text)
         if isinstance(compute, NovaCompute):
             yield from _candidates(compute)
             if text := compute.checks.unmoved_servers():
-                yield Code.SUCCESS, text
+                yield Finding(Code.SUCCESS, text)
             yield from _filter_interface()
         filters = "AggregateMultiTenancyIsolation"
         if not options.one_allocation_per_project:
             filters += " and LaasTenantFilter"
-        yield (
+        yield Finding(
             Code.SUCCESS,
             f"Nova answers. Its API does not list the filters of its schedulers: check that "
             f"{filters} are in enabled_filters, and that limit_tenants_to_placement_aggregate "
@@ -230,50 +252,51 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
 
     def _names(self) -> Iterator[Finding]:
         """Hosts that Nova does not know, and those that have another name there."""
-        for fabric in self._parts.store.fabrics.all():
+        for fabric in self.parts.store.fabrics.all():
             hosts = sorted(filter(None, fabric.inventory.host_names))
-            seen = self._parts.compute.look(hosts) or {}
+            seen = self.parts.compute.look(hosts) or {}
             other = [f"{host} is {s.name}" for host, s in seen.items() if s.name not in ("", host)]
             if other:
-                yield (
+                yield Finding(
                     Code.SUCCESS,
                     f"fabric {fabric.id}: {len(other)} hosts have another name in Nova: "
                     f"{listed(other)}",
                 )
             unknown = [host for host in hosts if host not in seen]
             if unknown:
-                near = self._parts.compute.nearest(unknown)
+                near = self.parts.compute.nearest(unknown)
                 pair = next((host for host in unknown if host in near), None)
                 like = f"; host {pair!r} nearly matches {near[pair]!r} there" if pair else ""
-                yield (
+                yield Finding(
                     Code.WARNING,
                     f"fabric {fabric.id}: {len(unknown)} of {len(hosts)} hosts are unknown in "
-                    f"Nova, so no new owner gets them{like}; pair them in [compute] host_names",
+                    f"Nova, so no new owner gets them{like}",
+                    "pair them in [compute] host_names",
                 )
 
     def ironic(self) -> Iterator[Finding]:
         from laas_service.adapters.ironic import IronicCompute
         from laas_service.adapters.nova import NovaCompute
 
-        compute = self._parts.compute
+        compute = self.parts.compute
         if not isinstance(compute, IronicCompute | NovaCompute) or compute.nodes is None:
             return
         hosts = {
             host
-            for fabric in self._parts.store.fabrics.all()
+            for fabric in self.parts.store.fabrics.all()
             for host in fabric.inventory.host_names
             if host
         }
         problems, well = compute.nodes.findings(hosts)
-        yield from ((Code.WARNING, text) for text in problems)
+        yield from (Finding(Code.WARNING, text) for text in problems)
         if isinstance(compute, NovaCompute) and (text := compute.checks.unread_memberships()):
-            yield Code.WARNING, text
+            yield Finding(Code.WARNING, text)
         if well:
-            yield Code.SUCCESS, well
+            yield Finding(Code.SUCCESS, well)
 
     def _recorded(self, id: str) -> bool:
         try:
-            return bool(self._parts.store.allocations.get(id))
+            return bool(self.parts.store.allocations.get(id))
         except NotFound:
             return False
 
@@ -286,9 +309,9 @@ def _candidates(compute: NovaCompute) -> Iterator[Finding]:
     try:
         problem, found = compute.checks.candidates()
     except Forbidden as error:
-        yield Code.WARNING, f"the candidates of other projects are not checked: {error}"
+        yield Finding(Code.WARNING, f"the candidates of other projects are not checked: {error}")
         return
-    yield (Code.WARNING, problem) if problem else (Code.SUCCESS, found)
+    yield Finding(Code.WARNING, problem) if problem else Finding(Code.SUCCESS, found)
 
 
 def _filter_interface() -> Iterator[Finding]:
@@ -297,7 +320,7 @@ def _filter_interface() -> Iterator[Finding]:
     It is imported in a process of its own, because an import of Nova may change this one.
     """
     if importlib.util.find_spec("nova") is None:
-        yield (
+        yield Finding(
             Code.SUCCESS,
             "Nova is not installed here; run python3 -c 'import nova_filters.laas' with the "
             "interpreter of each nova-scheduler, which fails where the filter does not fit",
@@ -307,43 +330,92 @@ def _filter_interface() -> Iterator[Finding]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip() or "no error was printed").splitlines()[-1]
-        yield Code.FAILURE, f"the scheduler filter cannot be loaded: {last}"
+        yield Finding(Code.FAILURE, f"the scheduler filter cannot be loaded: {last}")
 
 
-def _row(
-    look: Callable[[UpgradeChecks], Iterator[Finding]], tables: bool
-) -> Callable[[UpgradeChecks], Result]:
+def found(checks: UpgradeChecks, check: Check) -> list[Finding]:
+    """What one check finds; that it cannot run is a finding, too."""
+    try:
+        if check.tables and not checks.current():
+            return [Finding(Code.WARNING, "not checked, because the schema is not current")]
+        return list(check.look(checks))
+    except (LaasError, cfg.Error, OSError) as error:
+        return [Finding(Code.FAILURE, str(error))]
+
+
+class Check(NamedTuple):
+    name: str
+    look: Callable[[UpgradeChecks], Iterator[Finding]]
+    tables: bool
+    """Whether it reads tables, which must be of this release then."""
+    fix: str
+    """What mends a finding that does not say so itself."""
+
+
+CHECKS = (
+    Check(
+        "Options",
+        UpgradeChecks.option_values,
+        False,
+        "correct it in laas.conf; laas.conf.sample explains each option",
+    ),
+    Check(
+        "Options together",
+        UpgradeChecks.option_combinations,
+        False,
+        "change one of the options in laas.conf",
+    ),
+    Check("Database schema", UpgradeChecks.schema, False, "run laas-manage db upgrade"),
+    Check(
+        "Database durability",
+        UpgradeChecks.durability,
+        False,
+        "change the setting of the database server, and restart it",
+    ),
+    Check(
+        "Database characters",
+        UpgradeChecks.characters,
+        False,
+        "give the database a character set that holds every name",
+    ),
+    Check(
+        "Records",
+        UpgradeChecks.records,
+        True,
+        "restore the database from a backup, or report the contradiction",
+    ),
+    Check("Fabrics", UpgradeChecks.fabrics, True, "import the fabric"),
+    Check("Allocations", UpgradeChecks.allocations, True, "laas allocation retry or delete it"),
+    Check("Projects", UpgradeChecks.projects, True, "see that Keystone answers"),
+    Check("Routes", UpgradeChecks.routes, True, "stay with the release that runs now"),
+    Check(
+        "Confirmation",
+        UpgradeChecks.confirmation,
+        False,
+        "run laas-opensm-agent beside OpenSM, or install infiniband-diags here",
+    ),
+    Check("Workers", UpgradeChecks.leases, True, "start laas-worker, and read its log"),
+    Check("Nova", UpgradeChecks.nova, True, "mend [nova] and [placement] in laas.conf"),
+    Check("Ironic", UpgradeChecks.ironic, True, "mend [nova] in laas.conf; see install/ironic"),
+)
+
+
+def _row(check: Check) -> Callable[[UpgradeChecks], Result]:
     """A check as the library expects it: one result with all texts and the worst severity."""
 
     def run(checks: UpgradeChecks) -> Result:
-        try:
-            if tables and not checks._current():
-                return Result(Code.WARNING, "not checked, because the schema is not current")
-            findings = list(look(checks))
-        except (LaasError, cfg.Error, OSError) as error:
-            return Result(Code.FAILURE, str(error))
-        worst = max((code for code, _ in findings), default=Code.SUCCESS)
-        return Result(worst, "; ".join(text for _, text in findings) or None)
+        findings = found(checks, check)
+        worst = max((finding.code for finding in findings), default=Code.SUCCESS)
+        return Result(worst, "; ".join(map(str, findings)) or None)
 
     return run
 
 
+_ROWS = [(check.name, _row(check)) for check in CHECKS]
 UpgradeChecks._upgrade_checks = (
-    ("Options", _row(UpgradeChecks.option_values, tables=False)),
-    ("Options together", _row(UpgradeChecks.option_combinations, tables=False)),
+    *_ROWS[:2],
     ("Policy file", UpgradeChecks.policy),
-    ("Database schema", _row(UpgradeChecks.schema, tables=False)),
-    ("Database durability", _row(UpgradeChecks.durability, tables=False)),
-    ("Database characters", _row(UpgradeChecks.characters, tables=False)),
-    ("Records", _row(UpgradeChecks.records, tables=True)),
-    ("Fabrics", _row(UpgradeChecks.fabrics, tables=True)),
-    ("Allocations", _row(UpgradeChecks.allocations, tables=True)),
-    ("Projects", _row(UpgradeChecks.projects, tables=True)),
-    ("Routes", _row(UpgradeChecks.routes, tables=True)),
-    ("Confirmation", _row(UpgradeChecks.confirmation, tables=False)),
-    ("Workers", _row(UpgradeChecks.leases, tables=True)),
-    ("Nova", _row(UpgradeChecks.nova, tables=True)),
-    ("Ironic", _row(UpgradeChecks.ironic, tables=True)),
+    *_ROWS[2:],
 )
 
 

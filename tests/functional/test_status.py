@@ -358,6 +358,6 @@ def test_the_filter_and_the_nova_of_this_environment(tmp_path, monkeypatch, modu
         (tmp_path / "nova" / "__init__.py").write_text(module)
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{REPO}")
-    ((found, text),) = status._filter_interface()
-    assert (found, said in text) == (code, True)
-    assert "Traceback" not in text
+    (finding,) = status._filter_interface()
+    assert (finding.code, said in finding.why) == (code, True)
+    assert "Traceback" not in finding.why

@@ -13,12 +13,14 @@ import pytest
 
 TREE = Path(__file__).parents[2]
 NAMES = ("laas-service", "laas-opensm-agent", "laas-client", "laas-slurm")
-FILTER = "python3-nova-laas-filters"
+FILTER, DOCTOR = "python3-nova-laas-filters", "laas-doctor"
 COMMANDS = (
     *("laas", "laas-api", "laas-manage", "laas-opensm-agent", "laas-plan", "laas-simulate"),
-    *("laas-slurm", "laas-status", "laas-worker"),
+    *("laas-doctor", "laas-slurm", "laas-status", "laas-worker"),
 )
 PATIENCE = 120.0
+SET_UP_LATER = {"Tools", "OpenSM", "File sets", "Service", "Slurm"}
+"""What the doctor says of the agent and the plug-in, which are installed here and not set up."""
 
 
 class Root:
@@ -62,7 +64,7 @@ def root(tmp_path_factory):
 def built():
     """The newest build of each package."""
     found = {}
-    for name in (*NAMES, FILTER):
+    for name in (*NAMES, FILTER, DOCTOR):
         paths = sorted((TREE / "dist").glob(f"{name}_*.deb"), key=lambda path: path.stat().st_mtime)
         assert paths, "run make deb first"
         found[name] = paths[-1]
@@ -128,6 +130,8 @@ def test_packages_from_an_empty_machine_to_a_tenant_and_back(root, built, tmp_pa
         root.run(*laas, "allocation", "create", "blue", "--hosts", "6", "--wait")
         shown = json.loads(root.run(*laas, "allocation", "show", "blue", "-f", "json").stdout)
         assert shown["state"] == "active"
+        rows = json.loads(root.run("laas-doctor", "--json", check=False).stdout)
+        assert {row["what"] for row in rows if row["severity"] == "failure"} == SET_UP_LATER
         kept = conf.read_text()
         root.install(*(later(package, tmp_path) for package in built.values()))
         assert conf.read_text() == kept

@@ -9,7 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "doc/source/contributor/architecture.rst"
-ROOTS = ("laas_service", "opensm_writer", "nova_filters", "slurm_plugin", "watcher_plugin")
+ROOTS = (
+    *("laas_doctor", "laas_service", "opensm_writer", "nova_filters", "slurm_plugin"),
+    "watcher_plugin",
+)
 """``laas-research`` has one line, as it is a distribution of its own."""
 
 CALLED = re.compile(r"``([\w/.]+)``")
