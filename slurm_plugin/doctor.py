@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from oslo_config import cfg
 from laas_doctor import Finding, failure, warning
 from laas_service.client.rest import Refused
 from slurm_plugin import conf as options
+from slurm_plugin.slurm import SlurmFailed, run
 
 WHAT = "Slurm"
-LIMIT = 30.0
-"""Seconds that scontrol may take."""
 
 
 def examine(etc: Path) -> Iterator[Finding] | None:
@@ -41,11 +39,12 @@ def _findings(file: Path) -> Iterator[Finding]:
 
 def _of_slurm(partition: str, cluster: str) -> Iterator[Finding]:
     try:
-        settings = dict(re.findall(r"^(\w+)\s*= (.*)$", _said("show", "config"), re.MULTILINE))
-        _said("show", "partition", partition)
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        why = f"scontrol has no answer: {said.strip().splitlines()[0]}"
+        settings = dict(
+            re.findall(r"^(\w+)\s*= (.*)$", run("scontrol", "show", "config"), re.MULTILINE)
+        )
+        run("scontrol", "show", "partition", partition)
+    except SlurmFailed as error:
+        why = f"scontrol has no answer: {str(error).splitlines()[0]}"
         fix = f"start slurmctld, and see that slurm.conf has the partition {partition}"
         yield failure(WHAT, why, fix)
         return
@@ -61,12 +60,6 @@ def _of_slurm(partition: str, cluster: str) -> Iterator[Finding]:
         yield failure(WHAT, why, "set PrologSlurmctld to prolog.sh, or call it in the site's own")
 
 
-def _said(*words: str) -> str:
-    return subprocess.run(
-        ["scontrol", *words], capture_output=True, text=True, timeout=LIMIT, check=True
-    ).stdout
-
-
 def _of_service(conf: Any, file: Path) -> Iterator[Finding]:
     what = "Service"
     try:
@@ -79,8 +72,8 @@ def _of_service(conf: Any, file: Path) -> Iterator[Finding]:
         yield failure(what, why, f"mend [laas] of {file}")
         return
     try:
-        shown = _said("--oneliner", "show", "node")
-    except (OSError, subprocess.SubprocessError):
+        shown = run("scontrol", "--oneliner", "show", "node")
+    except SlurmFailed:
         return  # told before
     nodes = set(re.findall(r"^NodeName=(\S+)", shown, re.MULTILINE))
     if hosts and nodes and not hosts & nodes:
