@@ -37,6 +37,7 @@ from laas_service.api import (
     openapi,
     quota,
     schemas,
+    sessions,
     system,
 )
 from laas_service.api.auth import LOCAL, NOBODY, REQUEST_ID, Gate
@@ -46,6 +47,7 @@ from laas_service.api.proxies import Proxies
 from laas_service.api.rate_limit import CHANGES, Buckets
 from laas_service.api.request_parsing import parsed
 from laas_service.api.resource import Answer, Call, Operation
+from laas_service.api.session_cookies import VISIT
 from laas_service.api.sharing import fabrics as sharing_fabrics
 from laas_service.api.sharing import schemas as sharing_schemas
 from laas_service.api.sharing.metrics import PromiseGauges
@@ -96,6 +98,8 @@ ROUTES = (
     _get("/healthcheck", system.health, None, schemas.Health),
     Operation("GET", "/metrics", system.metrics, METRICS, {200: schemas.Text}, nobody=True),
     _get("/view", system.view, None, schemas.Html),
+    Operation("POST", "/v1/session", sessions.sign_in, None, {201: schemas.SessionAnswer}),
+    Operation("DELETE", "/v1/session", sessions.sign_out, None, {200: schemas.SessionEnded}),
     _get("/v1", system.version_1, None, schemas.OneVersion),
     _get("/v1/openapi.json", _document, None, schemas.Document),
     _get("/v1/fabrics", fabrics.index, "laas:fabric:get", schemas.FabricList),
@@ -339,6 +343,7 @@ class RequestPipeline:
             max_wait=self._conf.api.max_wait,
             version=g.get("microversion", microversions.OLDEST),
             local=LOCAL in request.environ,
+            visit=request.environ.get(VISIT),
             require=functools.partial(self._gate.require, request.environ),
             scrape=self._metrics.text,
         )

@@ -33,6 +33,9 @@ KINDS = (
 )
 """Kinds of targets by path variables; the first variable in the path counts."""
 
+MADE = {"/v1/allocations": "allocation", "/v1/session": "session"}
+"""Kinds of targets that a path without variables makes."""
+
 REPORTS = frozenset({"PUT /v1/fabrics/<fabric_id>/agents/<agent>"})
 """Routes that programs call every few seconds; not logged, because nobody decided anything."""
 
@@ -95,5 +98,5 @@ def _target(request: Request, response: Response) -> dict[str, str]:
         if variable in names:
             return {"typeURI": f"service/{SERVICE_TYPE}/{kind}", "id": names[variable][:255]}
     made = response.headers.get("Location", "").rsplit("/", 1)[-1]
-    kind = "allocation" if request.path == "/v1/allocations" else UNKNOWN
+    kind = MADE.get(request.path, UNKNOWN)
     return {"typeURI": f"service/{SERVICE_TYPE}/{kind}", "id": made or UNKNOWN}

@@ -7,6 +7,7 @@ all later code reads it from there.
 """
 
 import functools
+import json
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import webob
+from keystoneauth1.adapter import Adapter
 from keystoneauth1.exceptions import (
     ClientException,
     ConnectFailure,
@@ -22,6 +24,8 @@ from keystoneauth1.exceptions import (
     MissingRequiredOptions,
     RequestTimeout,
 )
+from keystoneauth1.loading import get_plugin_loader
+from keystoneauth1.plugin import AUTH_INTERFACE
 from keystonemiddleware.auth_token import AuthProtocol
 from keystonemiddleware.auth_token._exceptions import InvalidToken, ServiceError
 from oslo_config import cfg
@@ -35,6 +39,7 @@ from laas_service.api.errors import problem
 from laas_service.api.microversions import SERVICE_TYPE
 from laas_service.api.resource import Operation
 from laas_service.api.schemas import Problem
+from laas_service.api.session_cookies import SessionCookies, foreign
 from laas_service.app.loopback import is_loopback
 from laas_service.app.records import Caller
 from laas_service.domain.errors import Forbidden, InvalidInput, Unauthenticated
@@ -49,6 +54,8 @@ LOCAL_PROJECT = "local"
 
 LOCAL = "laas.local"
 """The key in the WSGI environment of requests that need no authentication."""
+
+AUTHTOKEN = "keystone_authtoken"
 
 _ALWAYS = {
     "delay_auth_decision": True,  # the routes decide
@@ -80,6 +87,25 @@ class Keystone(AuthProtocol):  # type: ignore[misc]
         ):
             if not self._conf.get(option):
                 raise InvalidInput(f"[keystone_authtoken] {option}", None, f"say {use}")
+
+    def logins(self) -> Adapter:
+        """Keystone's endpoint for logins, reached as the service itself reaches it."""
+        return Adapter(
+            self._session,
+            auth=self._auth,
+            service_type="identity",
+            interface=AUTH_INTERFACE,  # type: ignore[arg-type]
+            min_version="3",
+            max_version="3.latest",
+            connect_retries=0,
+        )
+
+    def secrets(self) -> str:
+        """What the service itself logs in with, all secrets of its login; empty if it has none."""
+        group = self._conf.get("auth_section") or AUTHTOKEN
+        options = get_plugin_loader(self._conf.get("auth_type", group=group)).get_options()
+        given = {o.dest: self._conf.get(o.dest, group=group) for o in options if o.secret}
+        return json.dumps(given) if any(given.values()) else ""
 
     def fetch_token(self, token: str, allow_expired: bool = False) -> Any:
         """As the middleware does, but an unreachable Keystone does not make a token invalid."""
@@ -135,7 +161,8 @@ class Loopback:
 
     Only for a service that listens on loopback: see ``middleware``. A request for
     another host name is refused: a browser sends such a request if a web page had its own name
-    resolve to this machine (DNS rebinding). A request that a proxy passed on is refused on every
+    resolve to this machine (DNS rebinding), or if a page of another site tries to act here
+    (``session_cookies.foreign``). A request that a proxy passed on is refused on every
     path: behind a proxy on this machine any stranger would be an administrator.
     """
 
@@ -143,7 +170,7 @@ class Loopback:
         self._app = app
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
-        text = ""
+        text = foreign(environ)
         if passed_on(environ):
             text = (
                 "a proxy passed this request on, and without authentication this service answers "
@@ -221,7 +248,7 @@ def middleware(
         InvalidInput: an unknown strategy, or none although other machines could reach the service.
     """
     if strategy == "keystone":
-        return functools.partial(Keystone, conf=conf)
+        return functools.partial(_with_sessions, conf=conf)
     if strategy != "none":
         raise InvalidInput("auth_strategy", strategy, "use keystone or none")
     if not is_loopback(bind_host):
@@ -231,6 +258,11 @@ def middleware(
             "without authentication use 127.0.0.1; for others set [api] auth_strategy = keystone",
         )
     return Loopback
+
+
+def _with_sessions(app: WSGIApplication, conf: cfg.ConfigOpts) -> WSGIApplication:
+    checked = Keystone(app, conf)
+    return SessionCookies(checked, checked.logins(), checked.secrets())
 
 
 NOBODY = Caller(project_id="", user_id="", admin=False, request_id="")

@@ -15,6 +15,10 @@ CHANGES = (2.0, 200)
 for: so many a second in the long run, and so many at once after a pause. Each is an entry in a
 history and a notification; a script that renames all its allocations stays below it."""
 
+SIGN_INS = (1.0, 20)
+"""Logins to the fabric page that one API process passes on to Keystone, from each address and from
+all of them together: so many a second in the long run, and so many at once after a pause."""
+
 
 class Buckets:
     """``burst`` requests at once, ``rate`` a second in the long run; a rate of 0 is no limit.

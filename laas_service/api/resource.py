@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from laas_service.api import policies
 from laas_service.api.microversions import Microversion
 from laas_service.api.schemas import AT_ONCE, Paging
+from laas_service.api.session_cookies import Visit
 from laas_service.app.allocation_views import AllocationViews
 from laas_service.app.allocations import AllocationUseCases
 from laas_service.app.changes import ChangeUseCases
@@ -44,6 +45,7 @@ class Call:
 
     ``url`` is the absolute address without query; ``arguments`` are the query as sent.
     ``version`` is the microversion asked for. ``local``: the caller is not authenticated.
+    ``visit`` signs in and out; None where there are no logins.
     ``require`` raises ``Forbidden`` unless the caller passes a further rule;
     ``scrape`` gives the metrics in Prometheus' text format.
     """
@@ -56,6 +58,7 @@ class Call:
     max_wait: float
     version: Microversion
     local: bool
+    visit: Visit | None
     require: Callable[[str], None]
     scrape: Callable[[], str]
 

@@ -19,13 +19,21 @@ from typing import Any
 CONTENT_TYPE = "text/html; charset=utf-8"
 
 
+SCRIPTS = ("sign_in.js", "page.js")
+"""The files of the script, each after those that it uses."""
+
+
 def page(fabric_map: Mapping[str, Any]) -> str:
     """The page of one map, complete in one file."""
     return _filled(str(fabric_map.get("fabric", "")), {"map": fabric_map})
 
 
 def live_page(fabric: str, source: str) -> str:
-    """The page of a fabric whose map the browser fetches from ``source``, of the same origin."""
+    """The page of a fabric whose map the browser fetches from ``source``, of the same origin.
+
+    With two empty texts the page holds no data: the browser signs in, and asks which fabrics
+    there are.
+    """
     return _filled(fabric, {"source": source})
 
 
@@ -36,7 +44,7 @@ def policy(frames: bool = False) -> str:
     """
     rules = [
         "default-src 'none'",
-        f"script-src '{_digest(_part('page.js'))}'",
+        f"script-src '{_digest(_script())}'",
         f"style-src '{_digest(_part('page.css'))}'",
         "connect-src 'self'",
         "img-src data: blob:",
@@ -51,16 +59,22 @@ def _filled(fabric: str, data: Mapping[str, Any]) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     html = _part("page.html")
+    title = f"{fabric} -" if fabric else ""
     for name, value in (
         ("POLICY", escape(policy(), quote=True)),
-        ("TITLE", escape(fabric)),
+        ("TITLE", escape(title)),
+        ("NAME", escape(fabric)),
         ("STYLE", _part("page.css")),
-        ("SCRIPT", _part("page.js")),
+        ("SCRIPT", _script()),
         ("DATA", text),  # the last one: nothing is replaced inside the data
     ):
         before, _, after = html.partition(f"@{name}@")
         html = f"{before}{value}{after}"
     return html
+
+
+def _script() -> str:
+    return "".join(map(_part, SCRIPTS))
 
 
 @functools.cache

@@ -753,10 +753,9 @@
     at("found").textContent = "The map is being fetched.";
     try {
       const asked = new URLSearchParams(query).toString();
-      const answer = await fetch(asked ? `${given.source}?${asked}` : given.source, { cache: "no-store" });
-      const document_ = await answer.json();
-      if (!answer.ok) throw new Error(document_.detail || `the service answered ${answer.status}`);
-      load(document_);
+      const answer = await login.ask(asked ? `${given.source}?${asked}` : given.source);
+      if (!answer.ok) throw new Error(await login.refusal(answer));
+      load(await answer.json());
       at("found").textContent = "";
     } catch (error) {
       at("found").textContent = `No map: ${error.message}`;
@@ -764,9 +763,36 @@
     document.documentElement.dataset.ready = "yes";
   }
 
+  // where there are logins the page does not know of any fabric before
+  async function fabrics() {
+    try {
+      const answer = await login.ask("v1/fabrics");
+      if (!answer.ok) throw new Error(await login.refusal(answer));
+      const ids = (await answer.json()).fabrics.map((fabric) => fabric.id);
+      if (!ids.length) throw new Error("the service manages no fabric yet");
+      const asked = new URLSearchParams(location.search).get("fabric");
+      at("fabric").replaceChildren(...ids.map((id) => element("option", {}, id)));
+      at("fabric").value = ids.includes(asked) ? asked : ids[0];
+      at("several").hidden = ids.length < 2;
+      await show();
+    } catch (error) {
+      at("found").textContent = `No map: ${error.message}`;
+      document.documentElement.dataset.ready = "yes";
+    }
+  }
+  async function show() {
+    given.source = `v1/fabrics/${encodeURIComponent(at("fabric").value)}/map`;
+    await fetchMap({});
+  }
+  at("fabric").addEventListener("change", () => {
+    history.replaceState(null, "", `?fabric=${encodeURIComponent(at("fabric").value)}`);
+    show();
+  });
+
   theme(dark.matches ? "dark" : "light");
   if (given.map) {
     load(given.map);
     document.documentElement.dataset.ready = "yes";
-  } else fetchMap({});
+  } else if (given.source) fetchMap({});
+  else login.start(fabrics);
 })();

@@ -32,6 +32,7 @@ BODIES = {
     "POST /v1/fabrics/{fabric_id}/sleep": {"moves": 1, "dry_run": True},
     "POST /v1/fabrics/{fabric_id}/consolidate": {"dry_run": True},
     "POST /v1/fabrics/{fabric_id}/evacuate": {"hosts": ["node00"], "dry_run": True},
+    "POST /v1/session": {"token": "forged"},
     "POST /v1/allocations": NEW,
     "PATCH /v1/allocations/{allocation_id}": {"name": "renamed"},
     "POST /v1/allocations/{allocation_id}/replace-hosts": {},

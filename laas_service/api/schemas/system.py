@@ -4,11 +4,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, RootModel
+from pydantic import AwareDatetime, BaseModel, Field, RootModel
 
 from laas_service.api.schemas.agents import Octets
 from laas_service.api.schemas.allocations import DegradedAnswer
-from laas_service.api.schemas.base import Schema
+from laas_service.api.schemas.base import Body, Name, Schema
 from laas_service.api.schemas.fabrics import CUT_OFF, ByMovingAnswer, FitsWhenEmpty, MakesRoom
 from laas_service.app.records import ProjectUsage
 from laas_service.domain.allocation import Refusal
@@ -99,6 +99,38 @@ class QuotaAnswer(Schema):
             moves=Share(limit=usage.limits.moves, used=usage.moves),
             slots=Share(limit=usage.limits.slots, used=usage.slots),
         )
+
+
+Secret = Annotated[str, Field(min_length=1, max_length=8192)]
+
+
+class NewSession(Body):
+    """A password, an application credential, or a token."""
+
+    username: Name | None = None
+    password: Secret | None = None
+    user_domain: Name | None = None
+    """A name; Default without one."""
+    project: Name | None = None
+    """A name."""
+    project_domain: Name | None = None
+    """A name; that of the user without one."""
+    application_credential_id: Name | None = None
+    application_credential_secret: Secret | None = None
+    token: Secret | None = None
+
+
+class SessionAnswer(Schema):
+    secret: str
+    """For the header X-LaaS-Session of each request; without it the cookie is not read."""
+    user: str
+    project: str
+    roles: list[str]
+    expires_at: AwareDatetime
+
+
+class SessionEnded(Schema):
+    ended: Literal[True]
 
 
 class Document(RootModel[dict[str, Any]]):

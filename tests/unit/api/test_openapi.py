@@ -35,6 +35,8 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/healthcheck"),
         ("GET", "/metrics"),
         ("GET", "/view"),
+        ("POST", "/v1/session"),
+        ("DELETE", "/v1/session"),
         ("GET", "/v1"),
         ("GET", "/v1/openapi.json"),
         ("GET", "/v1/fabrics"),
@@ -108,7 +110,14 @@ def test_what_needs_a_token_says_so(spec):
         for operation in operations.values()
         if not operation["security"]
     }
-    assert open_paths == {"/", "/healthcheck", "/view", "/v1", "/v1/openapi.json"}
+    assert open_paths == {
+        "/",
+        "/healthcheck",
+        "/view",
+        "/v1",
+        "/v1/openapi.json",
+        "/v1/session",
+    }
 
 
 def test_every_rule_of_a_route_is_registered():
@@ -132,7 +141,7 @@ def test_every_route_says_who_may_call_it():
 def test_only_what_describes_the_service_needs_no_token():
     free = {request for request, statuses in table().items() if statuses["none"] != 401}
     always = {"GET /", "GET /healthcheck", "GET /v1", "GET /v1/openapi.json"}
-    assert free == {*always, "GET /view"}  # refuses all callers if there are logins
+    assert free == {*always, "GET /view"}  # a page without data, if there are logins
 
 
 def unbounded(spec, schema, place, within=()):
