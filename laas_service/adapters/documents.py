@@ -65,6 +65,7 @@ from laas_service.domain.inventory import (
     not_a_guid,
 )
 from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
+from laas_service.domain.tenancy.slots import GRAIN
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name
 from laas_service.domain.wording import printable
 from laas_service.messages import Initiator
@@ -228,8 +229,24 @@ DEMAND = Form(SlotDemand, "demand", _Demand)
 demand_document, demand_from = DEMAND.write, DEMAND.read
 
 
+STORED_GRAIN = 1 << 20
+"""Steps of 1 Gb/s in stored promises; in the service they are ``GRAIN``, which are fewer."""
+
+
+def stored_steps(amount: int) -> int:
+    """An amount of a ``Promise`` as it is stored; rounded down, so that no sum exceeds a link."""
+    return amount * STORED_GRAIN // GRAIN
+
+
+def steps_from(stored: int) -> int:
+    """The inverse of ``stored_steps``."""
+    return -(-stored * GRAIN // STORED_GRAIN)
+
+
 _Promise = Annotated[
-    tuple[Natural, Natural, Natural, Natural], AfterValidator(lambda row: Promise(*row))
+    tuple[Natural, Natural, Natural, Natural],
+    AfterValidator(lambda row: Promise(row[0], *map(steps_from, row[1:]))),
+    PlainSerializer(lambda row: [row[0], *map(stored_steps, row[1:])]),
 ]
 
 

@@ -149,6 +149,11 @@ class AllocationRequest:
         return self.kind.named(self.hosts)
 
 
+def _first(amounts: Amounts, slots: int) -> Amounts:
+    """The amounts of the first virtual machines; one amount stays that of all."""
+    return amounts[:slots] if isinstance(amounts, tuple) else amounts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsRequest:
     """A request for other slots of an allocation; None leaves a value as it is."""
@@ -158,13 +163,17 @@ class SlotsRequest:
     deviation: Amounts | None = None
 
     def demand(self, present: SlotDemand) -> SlotDemand:
-        """The demand with these values; a list alone says how many slots, too."""
+        """The demand with these values; a list alone says how many slots, too.
+
+        Fewer slots without a list keep the first numbers of the present one.
+        """
         lengths = [len(x) for x in (self.bandwidth, self.deviation) if isinstance(x, tuple)]
         numbers = (number for number in (self.slots, *lengths) if number is not None)
+        slots = next(numbers, present.slots)
         return SlotDemand(
-            next(numbers, present.slots),
-            present.bandwidth if self.bandwidth is None else self.bandwidth,
-            present.deviation if self.deviation is None else self.deviation,
+            slots,
+            _first(present.bandwidth, slots) if self.bandwidth is None else self.bandwidth,
+            _first(present.deviation, slots) if self.deviation is None else self.deviation,
         )
 
 

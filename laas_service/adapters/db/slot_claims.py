@@ -9,16 +9,15 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, cast
 
-from sqlalchemy import Table, bindparam, delete, select, update
+from sqlalchemy import Select, Table, bindparam, delete, select, update
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import insert_rows
 from laas_service.adapters.db.transactions import batches
+from laas_service.adapters.documents import STORED_GRAIN, stored_steps
 from laas_service.domain.allocation import Allocation, HeldSlots
-
-GRAIN = 1 << 20
-"""Steps of 1 Gb/s, as in ``Promise``."""
+from laas_service.domain.tenancy.slots import GRAIN, steps_down
 
 ROUNDING = 1e-12
 """By how much ``SharedLink.chance`` is less, so that no rounding refuses what fits exactly."""
@@ -45,8 +44,7 @@ _ADD_AMOUNTS = (
 def take(session: Session, fabric_id: str, part: Allocation, claimed: Allocation) -> None:
     """Record the slots and promises of an allocation that had none."""
     slots = claimed.held_slots
-    amounts: dict[int, Sequence[int]] = {p.link: p[1:] for p in slots.promised}
-    _add(session, fabric_id, part, slots.counts, amounts)
+    _add(session, fabric_id, part, slots.counts, _stored(slots))
     _insert(session, fabric_id, part, claimed)
 
 
@@ -58,8 +56,8 @@ def exchange(
     counts = dict(slots.counts)
     for host, units in held.counts.items():
         counts[host] = counts.get(host, 0) - units
-    amounts: dict[int, Sequence[int]] = {p.link: p[1:] for p in slots.promised}
-    for link, *amount in held.promised:
+    amounts = _stored(slots)
+    for link, *amount in session.execute(_loads_of(claimed.id)):
         present = amounts.get(link, (0, 0, 0))
         amounts[link] = [a - b for a, b in zip(present, amount, strict=True)]
     _add(session, fabric_id, part, counts, amounts)
@@ -73,21 +71,18 @@ def _insert(session: Session, fabric_id: str, part: Allocation, claimed: Allocat
     owner = {"fabric": fabric_id, "part": part.id, "allocation": claimed.id}
     units = ({**owner, "host": host, "units": n} for host, n in slots.counts.items())
     insert_rows(session, models.SlotClaimRow, *units)
-    loads = ({**owner, "link": p.link, **_named(p[1:])} for p in slots.promised)
+    loads = ({**owner, "link": link, **_named(each)} for link, each in _stored(slots).items())
     insert_rows(session, models.LinkLoadRow, *loads)
 
 
 def give_up(session: Session, part: str, id: str) -> None:
     """Take back all slots and promises of an allocation inside ``part``."""
-    claim, load = models.SlotClaimRow, models.LinkLoadRow
+    claim = models.SlotClaimRow
     units = session.execute(select(claim.host, claim.units).where(claim.allocation == id))
     changes = [{"of_part": part, "number": host, "more": -units} for host, units in units]
-    rows = session.execute(
-        select(load.link, load.certain, load.mean, load.variance).where(load.allocation == id)
-    )
     loads = [
         {"of_part": part, "number": link, **_named([-amount for amount in amounts], "more_")}
-        for link, *amounts in rows
+        for link, *amounts in session.execute(_loads_of(id))
     ]
     _forget(session, id)
     if changes:
@@ -121,7 +116,7 @@ def _add(
     new = ({**owner, "host": h, "slots": sharing.slots, "used": 0} for h in counts.keys() - known)
     insert_rows(session, _HOSTS, *new)
     known = _known(session, _LINKS.link, part, list(amounts))
-    room = {"capacity": int(GRAIN * sharing.bandwidth), "chance": _chance(sharing.risk)}
+    room = {"capacity": capacity(sharing.bandwidth), "chance": _chance(sharing.risk)}
     empty = {**owner, **room, **_named((0, 0, 0))}
     insert_rows(session, _LINKS, *({**empty, "link": link} for link in amounts.keys() - known))
     units = [{"of_part": part, "number": h, "more": n} for h, n in counts.items() if n]
@@ -150,6 +145,22 @@ def _named(amounts: Sequence[int], prefix: str = "") -> dict[str, int]:
     return dict(zip(names, amounts, strict=True))
 
 
+def _loads_of(id: str) -> Select[int, int, int, int]:
+    """What links promise an allocation, as stored."""
+    load = models.LinkLoadRow
+    return select(load.link, load.certain, load.mean, load.variance).where(load.allocation == id)
+
+
+def _stored(slots: HeldSlots) -> dict[int, Sequence[int]]:
+    """By link: certain demand, mean and variance, as they are stored."""
+    return {link: [stored_steps(each) for each in amounts] for link, *amounts in slots.promised}
+
+
+def capacity(bandwidth: float) -> int:
+    """Of a link with so many Gb/s, as it is stored; rounded up, as ``stored_steps`` rounds down."""
+    return -(-steps_down(bandwidth) * STORED_GRAIN // GRAIN)
+
+
 def _chance(risk: float) -> float:
     quantile = NormalDist().inv_cdf(1 - risk)
-    return quantile * quantile * GRAIN * (1 - ROUNDING)
+    return quantile * quantile * STORED_GRAIN * (1 - ROUNDING)

@@ -13,10 +13,16 @@ from typing import Any
 from sqlalchemy import Connection, ForeignKeyConstraint, and_, func, select
 
 from laas_service import messages
-from laas_service.adapters.db import models
+from laas_service.adapters.db import models, slot_claims
 from laas_service.adapters.db.allocation_rows import ALLOCATIONS, CONTAINER, KINDS
 from laas_service.adapters.db.apart import shared
-from laas_service.adapters.documents import allocation_from, inventory_from, topology_from
+from laas_service.adapters.documents import (
+    STORED_GRAIN,
+    allocation_from,
+    inventory_from,
+    steps_from,
+    topology_from,
+)
 from laas_service.app.lifecycle import HOLDING, Phase, State
 from laas_service.app.records import HostState, LinkState
 from laas_service.domain.allocation import Allocation, Promise
@@ -266,7 +272,9 @@ def _shared(
             yield f"allocation {row.id} is of another class than its placement"
         if units[row.id] != counts:
             yield f"allocation {row.id} claims other slots than it has"
-        if loads[row.id] != {promise.link: tuple(promise[1:]) for promise in promised}:
+        recorded = {link: list(amounts) for link, *amounts in promised}
+        claimed = {link: [*map(steps_from, amounts)] for link, amounts in loads[row.id].items()}
+        if claimed != recorded:
             yield f"allocation {row.id} claims other promises of links than it has"
     shared = {held.id: held.hosts(topology) for held in placed.values() if held.sharing}
     hosts = {(part, host) for part, numbers in shared.items() for host in numbers}
@@ -281,7 +289,15 @@ def _shared(
     for row in _rows(connection, models.SharedLinkRow, fabric=id):
         of = placed.get(row.part)
         shares = of is not None and isinstance(of.kind, SharedHosts)
-        if of is None or not shares or row.capacity != int(of.terms.bandwidth * 2**20):
+        if (
+            of is None
+            or not shares
+            or row.capacity
+            not in (
+                int(of.terms.bandwidth * STORED_GRAIN),  # before promises were whole kb/s
+                slot_claims.capacity(of.terms.bandwidth),
+            )
+        ):
             yield f"fabric {id}: directed link {row.link} of {row.part} has another bandwidth"
         room = row.capacity - row.certain - row.mean
         if room < 0 or room**2 < row.chance * row.variance:

@@ -34,6 +34,7 @@ from laas_service.domain.constraints import Constraints as Wanted
 from laas_service.domain.constraints import ContentionFree, Undisturbed, Within
 from laas_service.domain.features import DEAREST, TRAIT
 from laas_service.domain.moves.consent import DEAREST_MOVE, LONGEST_NOTICE, Movable
+from laas_service.domain.tenancy.slots import GRAIN, steps_down, steps_up
 
 
 class Class(enum.Enum):
@@ -234,12 +235,12 @@ MoveCost = Annotated[
 ]
 
 
-LEAST_BANDWIDTH = 1e-6
-"""Gb/s; promises are kept in steps of about so much (``tenancy.slots.GRAIN``)."""
+LEAST_BANDWIDTH = 1 / GRAIN
+"""Gb/s; promises are kept in steps of so much."""
 
 WIDEST = 10_000
 """Gb/s of a standard deviation; the variances of ``MOST_SLOTS`` such demands add up within 64
-bits, in steps of ``tenancy.slots.GRAIN``."""
+bits, in steps of 1 / GRAIN."""
 
 SlotCount = Annotated[int, Field(ge=1, le=MOST_SLOTS, description="How many virtual machines.")]
 Bandwidth = Annotated[
@@ -248,8 +249,10 @@ Bandwidth = Annotated[
         ge=LEAST_BANDWIDTH,
         le=1_000_000,
         allow_inf_nan=False,
-        description="Gb/s that a virtual machine may send, and as many receive.",
+        description="Gb/s that a virtual machine may send, and as many receive. Finer amounts than "
+        "1e-6 are rounded up.",
     ),
+    AfterValidator(lambda amount: steps_up(amount) / GRAIN),
 ]
 Deviation = Annotated[
     float,
@@ -257,8 +260,10 @@ Deviation = Annotated[
         ge=0,
         le=WIDEST,
         allow_inf_nan=False,
-        description="Gb/s; 0: `bandwidth` is promised for certain.",
+        description="Gb/s; 0: `bandwidth` is promised for certain. Finer amounts than 1e-6 are "
+        "rounded up.",
     ),
+    AfterValidator(lambda amount: steps_up(amount) / GRAIN),
 ]
 NUMBER, LIST = "as number", "as list"
 """Which of two forms a field has; errors of the validator name it behind the field."""
@@ -344,13 +349,13 @@ class Sharing(Body):
     slots: Annotated[int, Field(ge=1, le=4096)]
     """Virtual machines on each host."""
     bandwidth: Annotated[float, Field(ge=0.001, le=100_000, allow_inf_nan=False)]
-    """Gb/s of each link and direction."""
+    """Gb/s of each link and direction; finer amounts than 1e-6 are rounded down."""
     risk: Risk = 0.05
     open: bool = False
     """Other projects may have slots (administrators)."""
 
     def domain(self) -> Shared:
-        return Shared(self.slots, self.bandwidth, self.risk, self.open)
+        return Shared(self.slots, steps_down(self.bandwidth) / GRAIN, self.risk, self.open)
 
 
 class NewAllocation(Body):

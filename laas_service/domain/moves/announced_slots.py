@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 from laas_service.domain.allocation import Allocation, Promise
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.tenancy.slots import GRAIN
+from laas_service.domain.tenancy.slots import GRAIN, steps_down
 
 
 def in_the_way(ledger: LedgerView, present: Allocation, to: Allocation) -> str | None:
@@ -29,7 +29,7 @@ def in_the_way(ledger: LedgerView, present: Allocation, to: Allocation) -> str |
             if (sums := total.get(promise.link)) is not None:
                 added = (a + b for a, b in zip(sums[1:], promise[1:], strict=True))
                 total[promise.link] = Promise(promise.link, *added)
-    capacity = math.floor(GRAIN * part.terms.bandwidth)
+    capacity = steps_down(part.terms.bandwidth)
     quantile = NormalDist().inv_cdf(1 - part.terms.risk)
     for _, certain, mean, variance in total.values():
         if certain + mean + math.ceil(quantile * math.sqrt(variance * GRAIN)) > capacity:

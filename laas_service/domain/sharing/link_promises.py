@@ -47,7 +47,7 @@ from laas_service.domain.sharing.cluster import (
 )
 from laas_service.domain.sharing.hose_load import crossing, worst_loads
 from laas_service.domain.sharing.routes import NO_LINK, NO_ROUTE, Routes
-from laas_service.domain.tenancy.slots import GRAIN
+from laas_service.domain.tenancy.slots import GRAIN, steps_up
 
 _STANDARD = NormalDist()
 
@@ -101,7 +101,7 @@ def amounts_of(cluster: Cluster) -> Whole:
 
 
 def _grains(amount: float) -> int:
-    return max(1, int(np.ceil(GRAIN * amount)))
+    return max(1, steps_up(amount))
 
 
 class Promised(NamedTuple):
@@ -165,7 +165,7 @@ class RoutedSite:
         self.emptied = np.zeros(0, dtype=np.int64)
         """Of these, machines whose slots a cluster that changes does not keep either."""
         capacity = np.broadcast_to(np.asarray(bandwidth, dtype=np.float64), (routes.count,))
-        self._capacity = np.floor(GRAIN * capacity).astype(np.int64)
+        self._capacity = np.floor(np.round(GRAIN * capacity, 3)).astype(np.int64)
         self._capacity[[NO_LINK, NO_ROUTE]] = 0
         self._certain, self._mean, self._variance = np.zeros((3, routes.count), dtype=np.int64)
         self.clusters: dict[str, Held] = {}

@@ -250,7 +250,9 @@ class SharedSlots:
             if kept is None:
                 if other is None:
                     lost = failed.intersection(part.links(fabric.topology))
-                    routes = Routes(fabric.topology, part, lost)
+                    known = fabric.inventory
+                    names = known.host_names if known is not None else ()
+                    routes = Routes(fabric.topology, part, lost, names)
                     self._ahead(routes.read_ahead)
                 else:
                     routes = other.site.routes

@@ -10,7 +10,7 @@ engines for trees work on them. A link has one number for each direction.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from typing import NamedTuple
@@ -50,18 +50,23 @@ class Routes:
     are numbered: ``NO_LINK``, ``NO_ROUTE``, up and down of each link between switches, then from
     each machine to its leaf, then from the leaf to each machine.
 
-    Safe to share between threads.
+    ``names`` are those of the hosts of the fabric, for operators. Safe to share between threads.
 
     Raises:
         InvalidInput: hosts have more than one rail.
     """
 
     def __init__(
-        self, topology: Topology, allocation: Allocation, failed: Collection[Link] = ()
+        self,
+        topology: Topology,
+        allocation: Allocation,
+        failed: Collection[Link] = (),
+        names: Sequence[str] = (),
     ) -> None:
         if topology.rails > 1:
             raise InvalidInput("rails", topology.rails, "shared hosts have one rail")
         self.topology, self.hosts = topology, allocation.hosts(topology)
+        self._names = names
         pods = (topology.pods,) if topology.pods > 1 else ()
         children = (topology.slots, topology.groups_per_pod, *pods)
         self.tree = SlotTree(children, 1, (1.0,) * len(children))
@@ -121,7 +126,8 @@ class Routes:
             number, down = divmod(link - 2, 2)
             return f"link {link_name(self.links[number])} {'down' if down else 'up'}"
         down, machine = divmod(link - self.of_hosts, self.tree.machines)
-        return f"link {'to' if down else 'from'} host {self.host_of(machine)}"
+        host = self.host_of(machine)
+        return f"link {'to' if down else 'from'} host {self._names[host] if self._names else host}"
 
     @cached_property
     def cuts(self) -> dict[int, Cut]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -16,8 +17,18 @@ LEAST_RISK, MOST_RISK = 1e-9, 0.5
 not exact near it; above 0.5 demands would need less than their means."""
 
 
-GRAIN = 1 << 20
-"""Sums are whole multiples of 1 / GRAIN, so that a release restores them exactly."""
+GRAIN = 1_000_000
+"""Amounts are whole steps of 1 / GRAIN Gb/s, that is kb/s, so sums are exact."""
+
+
+def steps_up(amount: float) -> int:
+    """Gb/s, or Gb/s squared, in steps of 1 / GRAIN; finer amounts are rounded up."""
+    return math.ceil(round(amount * GRAIN, 3))  # 5.6 is 5,600,000 steps, however floats say it
+
+
+def steps_down(amount: float) -> int:
+    """As ``steps_up``, rounded down: what a link has."""
+    return math.floor(round(amount * GRAIN, 3))
 
 
 class Sharing(NamedTuple):

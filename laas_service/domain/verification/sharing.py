@@ -20,8 +20,11 @@ from laas_service.domain.inventory import Inventory
 from laas_service.domain.topology import Topology, link_name
 from laas_service.domain.verification.wires import Wires
 
-STEPS = 2**20
+STEPS = 10**6
 """Steps of 1 Gb/s in a ``Promise``."""
+
+NEAR = 1e-12
+"""By how much sums of floats may be above what is promised, as a part of it."""
 
 NORMAL = NormalDist()
 NO_PLACES: Mapping[str, Sequence[HeldSlots]] = {}
@@ -131,11 +134,11 @@ def _short(place: HeldSlots, pairs: Sequence[tuple[int, int]], given: Promise) -
     load, mean = most_traffic(place.counts, pairs), place.demand.each[0][0]
     deviation = place.demand.each[0][1]
     if not deviation:
-        if load * mean * STEPS <= given.certain + 1e-6:
+        if load * mean * STEPS <= given.certain * (1 + NEAR) + 1e-6:
             return ""
         return f"{load * mean:g} Gb/s, and is promised {given.certain / STEPS:g},"
-    enough = load * _positive(mean, deviation) * STEPS <= given.mean + 1e-6
-    if enough and load * deviation**2 * STEPS <= given.variance + 1e-6:
+    enough = load * _positive(mean, deviation) * STEPS <= given.mean * (1 + NEAR) + 1e-6
+    if enough and load * deviation**2 * STEPS <= given.variance * (1 + NEAR) + 1e-6:
         return ""
     return f"{load} demands of {mean:g} +- {deviation:g} Gb/s, and is promised less,"
 
@@ -171,8 +174,8 @@ def _short_of_each(place: HeldSlots, pairs: Sequence[tuple[int, int]], given: Pr
         for kept, (reached, senders) in zip(inside, groups.items(), strict=True):
             cover |= set(senders) if kept else reached
         mean, variance = (sum(amounts[host][i] for host in cover) for i in (0, 1))
-        enough = mean * STEPS <= given.certain + given.mean + 1e-6
-        if enough and variance * STEPS <= given.variance + 1e-6:
+        enough = mean * STEPS <= (given.certain + given.mean) * (1 + NEAR) + 1e-6
+        if enough and variance * STEPS <= given.variance * (1 + NEAR) + 1e-6:
             return ""
     return f"demands of {len(receivers)} hosts, for which no cover is promised enough,"
 

@@ -47,8 +47,8 @@ def recorded(deployment, ids):
             else:
                 name = names[number - tree.leaf_links - tree.spine_links]
             of_link = sums[name, "down" if down else "up"]
-            of_link[0] += (certain + mean) / 2**20
-            of_link[1] += variance / 2**20
+            of_link[0] += (certain + mean) / 10**6
+            of_link[1] += variance / 10**6
     return sums
 
 

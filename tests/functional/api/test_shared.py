@@ -265,3 +265,45 @@ def test_a_stochastic_demand_needs_less_than_its_peak(part, share):
     certain = share(32, 4.0, dry_run=True).json["largest_fit"]
     stochastic = share(32, 2.0, deviation=1.0, dry_run=True).json["largest_fit"]
     assert stochastic > certain
+
+
+@pytest.fixture
+def wide(allocate):
+    """Two leaves of shared hosts: 8 hosts of 10 slots, links of 56 Gb/s."""
+    return allocate(8, "wide", sharing={"slots": 10, "bandwidth": 56.0})
+
+
+def test_ten_slots_of_a_tenth_of_a_link_fill_it(client, wide, share):
+    """Floats say 10 * 5.6 is more than 56 of any binary step; whole kb/s are exact."""
+    every = share(80, 5.6)
+    assert every.status_code == 202, every.text
+    client.delete(f"/v1/allocations/{every.json['id']}?wait=5")
+    for number in range(10):
+        made = share(8, 5.6, name=f"tenant {number}")
+        assert made.status_code == 202, (number, made.text)
+    assert share(1, 1.0).json["code"] == "too_few_slots"
+
+
+def test_finer_amounts_are_rounded_up_and_shown(client, wide, share):
+    made = share(2, 5.1234567, deviation=[0.1000001, 0.0]).json
+    assert (made["bandwidth"], made["deviation"]) == (5.123457, [0.100001, 0.0])
+    changed = client.patch(f"/v1/allocations/{made['id']}", json={"bandwidth": 1.0000001})
+    assert changed.json["bandwidth"] == 1.000001
+    part = {"name": "p", "hosts": 2, "sharing": {"slots": 2, "bandwidth": 10.0000019}}
+    assert client.post("/v1/allocations", json=part).json["sharing"]["bandwidth"] == 10.000001
+
+
+def test_a_refusal_names_hosts_by_name(wide, share):
+    names = {host["name"] for host in wide["hosts"]}
+    refused = share(11, 57.0).json
+    assert refused["code"] == "bandwidth"
+    assert any(f"host {name} " in refused["detail"] for name in names), refused["detail"]
+
+
+def test_fewer_slots_shorten_a_list(client, part, share):
+    made = share(3, [3.0, 2.0, 1.0], deviation=[0.0, 0.1, 0.2]).json
+    asked = client.patch(f"/v1/allocations/{made['id']}", json={"slots": 2})
+    assert asked.status_code == 200, asked.text
+    assert (asked.json["bandwidth"], asked.json["deviation"]) == ([3.0, 2.0], [0.0, 0.1])
+    more = client.patch(f"/v1/allocations/{made['id']}", json={"slots": 4})
+    assert [error["field"] for error in more.json["errors"]] == ["bandwidth"]

@@ -209,3 +209,11 @@ def test_constraints_come_back_equal(where, **others):
 def test_what_are_no_constraints_is_refused_by_field(document, field):
     with pytest.raises(InvalidInput, match=field):
         documents.constraints_from(document)
+
+
+def test_promises_are_stored_in_the_steps_of_earlier_releases():
+    """Stored sums never exceed a link that is full, and come back as they were."""
+    for amount in (0, 1, 5_600_000, 56_000_000, 123_456_789, 10**12 + 7):
+        assert documents.steps_from(documents.stored_steps(amount)) == amount
+    assert 10 * documents.stored_steps(5_600_000) <= 56 << 20
+    assert documents.steps_from(56 << 20) == 56_000_000

@@ -77,12 +77,12 @@ def test_promises_beyond_a_link_are_found_without_tables():
     first = SOUND[0].slots
     assert first is not None
     promise = first.promised[0]
-    most = promise._replace(certain=10 << 20)
+    most = promise._replace(certain=10_000_000)
     said = found(changed(promised=(most, *first.promised[1:])), None)
     assert said == [] or "of 10 Gb/s" in said[0]
-    over = promise._replace(certain=(10 << 20) + 1)
+    over = promise._replace(certain=10_000_001)
     assert any("of 10 Gb/s" in text for text in found(changed(promised=(over,)), None))
-    chance = promise._replace(certain=0, mean=9 << 20, variance=1 << 20)  # 9 + 1.64 * 1
+    chance = promise._replace(certain=0, mean=9_000_000, variance=1_000_000)  # 9 + 1.64 * 1
     assert any("promises 10.6" in text for text in found(changed(promised=(chance,)), None))
 
 
