@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sys
+import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from laas_service.cmd.simulation import (
     commands_of,
     extensions,
     on_this_machine,
+    positive,
     progress,
     share,
     sink,
@@ -38,7 +40,7 @@ from laas_service.domain.errors import InvalidInput, LaasError, NotSupported
 from laas_service.domain.fabric_map.document import ledger_document
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import PLANNING
-from laas_service.simulator import report
+from laas_service.simulator import plots, report
 from laas_service.simulator.checkpoints import EVERY, Checkpoint, Results
 from laas_service.simulator.measured import ROUTINGS, times_to_private
 from laas_service.simulator.moves import MoveSettings
@@ -140,7 +142,13 @@ def _source(parser: argparse.ArgumentParser) -> None:
 
 
 _WORKLOAD = (
-    argument("--procs-per-node", type=int, default=1, metavar="P"),
+    argument(
+        "--procs-per-node",
+        type=positive,
+        metavar="P",
+        help="processors of a host (default: MaxProcs / MaxNodes of the trace's header where that"
+        " is whole, else 1)",
+    ),
     argument("--clean", action="store_true", help="leave out cancelled jobs (status 5) of a trace"),
     argument("--max-hosts", type=int, metavar="H", help="leave out jobs of more hosts"),
     argument(
@@ -219,6 +227,12 @@ _CHOICES = ("policy", "window", "shadow", "order", "packing", "speedup", "seed")
 
 _PACKINGS = ("none", "ends")
 
+_HTML = argument(
+    "--html",
+    metavar="FILE",
+    help="write a report with charts that explains its words; a browser shows it on a terminal",
+)
+
 _RUN = (
     _fabric(required=True),
     argument("--policy", required=True, choices=sorted(PLANNING)),
@@ -258,6 +272,7 @@ _RUN = (
     ),
     argument("--seed", type=int, default=1, help="of all random draws (1)"),
     argument("--json", metavar="FILE", help="write the results as JSON; - is standard output"),
+    _HTML,
     argument(
         "--snapshot-at",
         metavar="JOB:FILE",
@@ -297,6 +312,7 @@ _SWEEP = (
     argument(
         "--json", metavar="FILE", default="-", help="write one line of JSON for each scenario"
     ),
+    _HTML,
     CHECKPOINT_DIR,
     _CHECKPOINT_EVERY,
 )
@@ -379,6 +395,7 @@ def _trace(options: argparse.Namespace, path: str, form: str) -> Trace:
 
 
 def _run(options: argparse.Namespace) -> int:
+    _check_page(options.html)
     source: Trace | Exponential
     if options.synthetic is not None:
         source = Exponential.parse(options.synthetic)
@@ -413,9 +430,32 @@ def _run(options: argparse.Namespace) -> int:
         print(report.text(result), end="")
         if sys.stdout.isatty():
             print(report.drawing(result, min(Console().width, 100)), end="")
+    _show_page(options.html, [result])
     if checkpoint is not None:
         checkpoint.remove()
     return 0
+
+
+def _check_page(path: str | None) -> None:
+    """Refuse a report that could not be written, before the simulation.
+
+    Raises:
+        InvalidInput, NotSupported: its directory does not exist; matplotlib is not installed.
+    """
+    if path is None:
+        return
+    plots.require_matplotlib()
+    if not Path(path).absolute().parent.is_dir():
+        raise InvalidInput("html", path, "is in a directory that does not exist")
+
+
+def _show_page(path: str | None, results: Sequence[Result]) -> None:
+    """Write the report of some results, and open it if a person sits at a terminal."""
+    if path is None:
+        return
+    write(path, report.html(results))
+    if path != "-" and sys.stdout.isatty():
+        webbrowser.open(Path(path).absolute().as_uri())
 
 
 def _snapshots(snapshots: Sequence[tuple[int, str]]) -> Watcher | None:
@@ -463,10 +503,18 @@ def _sweep(options: argparse.Namespace) -> int:
     ]
     if not scenarios:
         raise InvalidInput("scenarios", 0, "give traces, --synthetic or --suite that match --only")
+    _check_page(options.html)
+    results: list[Result] = []
     with sink(options.json) as put, progress("scenarios") as advance:
-        for done, result in enumerate(_results(scenarios, options), 1):
+        for result in _results(scenarios, options):
             put(json.dumps(result) + "\n")
-            advance(done, len(scenarios))
+            results.append(result)
+            advance(len(results), len(scenarios))
+    for result in results:
+        _warn_of_malformed(result)
+    table = sys.stderr if options.json == "-" else sys.stdout
+    print(report.comparison_text(results), end="", file=table)
+    _show_page(options.html, results)
     return 0
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from io import StringIO
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,6 +58,19 @@ class Value(NamedTuple):
     value: float
     published: tuple[float, float] | None = None
     """(lowest, highest); equal for a single value."""
+
+
+def require_matplotlib() -> None:
+    """Fail before hours of simulation where charts could not be drawn.
+
+    Raises:
+        NotSupported: matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise NotSupported(
+            "charts need matplotlib: pip install 'laas-service[report]'; without it, use --json"
+            " FILE and report --format rst"
+        )
 
 
 def compared(curves: Mapping[str, Sequence[Value]], unit: str, across: str = "") -> str:
@@ -197,13 +211,10 @@ def _figure() -> Iterator[tuple[Figure, Axes, Callable[[], str]]]:
     Raises:
         NotSupported: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise NotSupported(
-            "charts need matplotlib: pip install 'laas-service[report]', or choose another --format"
-        ) from error
+    require_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(_STYLE):
         figure = Figure(layout="constrained")
         axes = figure.add_subplot()

@@ -2,6 +2,9 @@
 
 """Reports of simulation results: lines of text, reStructuredText tables, one HTML page."""
 
+import json
+import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -34,12 +37,28 @@ def text(result: Result) -> str:
         ("  time per call", f"{call['mean']} us, p99 {call['p99']} us, max {call['max']} us"),
         ("took", f"{result['wall_s']} s, {result['cpu_s']} s of processor time"),
     ]
-    if result["unplaceable"]:
-        lines.insert(
-            3, ("unplaceable", f"{result['unplaceable']} jobs do not fit the empty fabric")
-        )
+    lines[3:3] = [
+        *_per_host_text(scenario),
+        *(("  left out", f"{count}: {why}") for why, count in _reasons(result).items()),
+        *_unplaceable_text(result["unplaceable"]),
+    ]
     lines += _moves_text(result)
     return "".join(f"{name:<18}{value}\n" for name, value in lines)
+
+
+def _reasons(result: Result) -> Mapping[str, int]:
+    """Reason -> records left out; empty for results of a release that did not tell."""
+    reasons: Mapping[str, int] = result.get("left_out_reasons", {})
+    return reasons
+
+
+def _per_host_text(scenario: Mapping[str, Any]) -> list[tuple[str, str]]:
+    source = scenario.get("procs_per_node_from")
+    return [("  processors", f"{scenario['procs_per_node']} a host ({source})")] if source else []
+
+
+def _unplaceable_text(count: int) -> list[tuple[str, str]]:
+    return [("unplaceable", f"{count} jobs do not fit the empty fabric")] if count else []
 
 
 def _moves_text(result: Result) -> list[tuple[str, str]]:
@@ -95,6 +114,135 @@ def _means(points: Sequence[tuple[float, float]], edges: Sequence[float]) -> lis
         area / (end - begin) if end > begin else 0.0
         for area, begin, end in zip(areas, edges, edges[1:], strict=False)
     ]
+
+
+# -- policies beside the baseline ----------------------------------------------
+
+COMPARED = (
+    ("utilization %", "utilization", 2),
+    ("turnaround s", "turnaround_mean", 0),
+    ("wait s", "wait_mean", 0),
+    ("makespan s", "makespan", 0),
+)
+"""(heading, metric, digits) of the columns of ``comparison``."""
+
+_STUDENT = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045,
+)  # fmt: skip
+"""0.975 quantiles of Student's t distribution for 1, 2, ... degrees of freedom."""
+_NORMAL = 1.96
+
+
+class Compared(NamedTuple):
+    """A metric of one policy under one setting, over its seeds."""
+
+    mean: float | None
+    interval: float | None
+    """Half the 95 percent confidence interval of the mean; None for a single seed."""
+    difference: float | None
+    """Mean difference to the baseline with the same seed; None without such a run."""
+    difference_interval: float | None
+
+    @classmethod
+    def of(cls, values: Mapping[int, float], base: Mapping[int, float] | None) -> "Compared":
+        """Seed -> value, of a policy and of the baseline; None for the baseline itself."""
+        pairs = (
+            [value - base[seed] for seed, value in values.items() if seed in base] if base else []
+        )
+        return cls(*_mean_and_interval(list(values.values())), *_mean_and_interval(pairs))
+
+
+def _mean_and_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    if not values:
+        return None, None
+    if len(values) == 1:
+        return values[0], None
+    freedom = len(values) - 1
+    quantile = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
+    return statistics.mean(values), quantile * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def comparison(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """Heading and rows: each policy and setting over its seeds, beside the baseline.
+
+    A cell is the mean, its 95 percent confidence interval over the seeds, and the mean difference
+    to the baseline's runs with the same setting and seed.
+    """
+    settings = {_setting(result): result for result in results}
+    names = _differing([result["scenario"] for result in settings.values()])
+    by_setting = grouped((_setting(result), result) for result in results)
+    rows: list[tuple[str, ...]] = []
+    for setting, runs in by_setting.items():
+        policies = grouped((run["policy"], run) for run in runs)
+        for policy, own in policies.items():
+            base = policies.get("baseline") if policy != "baseline" else None
+            cells = [_compared(own, base, metric, digits) for _, metric, digits in COMPARED]
+            first = own[0]
+            chosen = [str(first["scenario"].get(name, "")) for name in names]
+            rows.append((_workload(settings[setting]), policy, *chosen, str(len(own)), *cells))
+    headings = [heading for heading, _, _ in COMPARED]
+    return [("workload", "policy", *names, "seeds", *headings), *rows]
+
+
+def _setting(result: Result) -> str:
+    """A run's inputs apart from policy and seed; runs with the same ones are compared."""
+    scenario = {k: v for k, v in result["scenario"].items() if k not in ("two_pods", "measured")}
+    return json.dumps(scenario, sort_keys=True)
+
+
+def _differing(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings in which runs of the same workload differ."""
+    return [
+        name
+        for name in ("xgft", "queue", "window", "shadow", "order", "packing", "speedup")
+        if len({str(scenario.get(name)) for scenario in scenarios}) > 1
+    ]
+
+
+def _compared(
+    own: Sequence[Result], base: Sequence[Result] | None, metric: str, digits: int
+) -> str:
+    of_seed, of_base = (
+        {run["seed"]: run[metric] for run in runs or () if run[metric] is not None}
+        for runs in (own, base)
+    )
+    value = Compared.of(of_seed, of_base)
+    text = _number(value.mean, digits)
+    if value.interval is not None:
+        text += f" ±{value.interval:.{digits}f}"
+    if value.difference is not None:
+        text += f" ({value.difference:+.{digits}f}"
+        if value.difference_interval is not None:
+            text += f" ±{value.difference_interval:.{digits}f}"
+        text += ")"
+    return text
+
+
+def comparison_text(results: Sequence[Result]) -> str:
+    """``comparison`` as lines of aligned columns, and how to read it."""
+    table = comparison(results)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+    return "\n".join([*lines, *(f"# {note}" for note in _notes(results)), ""])
+
+
+def _notes(results: Sequence[Result]) -> list[str]:
+    policies = {result["policy"] for result in results}
+    notes = []
+    if "baseline" not in policies:
+        notes.append("Add --policy baseline to see the differences to it.")
+    elif len(policies) > 1:
+        notes.append("In parentheses: the difference to the baseline's runs with the same seeds.")
+    if len({result["seed"] for result in results}) > 1:
+        notes.append("±: 95 percent confidence interval of the mean over the seeds.")
+    else:
+        notes.append("One seed has no interval: give several with --seed 1 2 3.")
+    return notes
 
 
 # -- tables -------------------------------------------------------------------
@@ -225,13 +373,77 @@ def html(results: Sequence[Result], sections: Iterable[Section] = ()) -> str:
             plots.compared(curves, table.unit),
             _html_table(HEADING, [_cells(line, table.digits) for line in lines]),
         ]
+    if len(results) > 1:
+        heading, *rows = comparison(results)
+        parts += ["<h2>Policies beside the baseline</h2>", _html_table(heading, rows)]
+        parts += [f"<p>{escape(note)}</p>" for note in _notes(results)]
     parts += ["<h2>Every run</h2>", _overview(results)]
+    parts += _left_out_section(results)
     moving = [result for result in results if "moves" in result]
     if moving:
         parts += ["<h2>Moves of running jobs</h2>", _moves_table(moving)]
     for workload, group in grouped((_workload(result), result) for result in results).items():
         parts += _workload_section(workload, group)
-    return "\n".join([*parts, "</body></html>\n"])
+    parts += ["<h2>Words</h2><dl>"]
+    parts += [f"<dt>{escape(word)}</dt><dd>{escape(said)}</dd>" for word, said in WORDS.items()]
+    return "\n".join([*parts, "</dl></body></html>\n"])
+
+
+WORDS = {
+    "workload": "The trace or the synthetic jobs that were simulated.",
+    "policy": "The rule that chooses hosts and links for a job. The baseline takes any free hosts"
+    " and isolates nobody: its difference to a policy is the price of isolation.",
+    "hosts": "Hosts of the simulated fabric.",
+    "jobs": "Jobs that were simulated. Each holds its hosts for its run time.",
+    "seed": "Start of the random draws. The same seed gives the same jobs to every policy.",
+    "utilization": "Percent of the hosts that running jobs asked for, as a mean over the steady"
+    " state: from the first moment a job waits until the last job starts.",
+    "instantaneous utilization": "Share of the starts and ends in the steady state at which"
+    " utilization was in each band.",
+    "makespan": "Seconds from the first arrival to the last end.",
+    "turnaround": "Mean seconds from a job's arrival to its end.",
+    "wait": "Mean seconds from a job's arrival to its start.",
+    "call": "Mean processor time of one question to the policy, in microseconds; p99: 99 percent"
+    " of the calls took at most this.",
+    "±": "Half of the 95 percent confidence interval of the mean over the seeds: with other seeds,"
+    " the mean is expected to lie this near.",
+    "left out": "Records of the trace that are no usable job, or that an option excludes.",
+    "unplaceable": "Jobs that no placement of the policy fits, even on the empty fabric.",
+    "processors a host": "A trace counts processors. Each job gets as many hosts as its processors"
+    " need; the header's MaxProcs / MaxNodes or --procs-per-node says how many a host has.",
+    "window": "Waiting jobs behind the first one that may start before it.",
+    "shadow": "The earliest time at which the first waiting job fits; no other job delays it.",
+    "xgft": "Shape of the fabric: levels; children of each switch; parents of each switch.",
+}
+"""Words of the report, and what they mean."""
+
+
+def _left_out_section(results: Sequence[Result]) -> list[str]:
+    """Records left out by reason, and processors of a host, a row for each workload."""
+    rows = dict.fromkeys(
+        (_workload(result), str(count), why)
+        for result in results
+        for why, count in (
+            *_reasons(result).items(),
+            *(
+                (f"do not fit the empty fabric ({result['policy']})", n)
+                for n in [result["unplaceable"]]
+                if n
+            ),
+        )
+    )
+    processors = dict.fromkeys(
+        f"{_workload(result)}: {text}"
+        for result in results
+        for _, text in _per_host_text(result["scenario"])
+    )
+    parts = [f"<p>Processors: {escape(text)}</p>" for text in processors]
+    if rows:
+        parts += [
+            "<h2>Records left out</h2>",
+            _html_table(("workload", "records", "why"), list(rows)),
+        ]
+    return parts
 
 
 def _overview(results: Sequence[Result]) -> str:

@@ -54,7 +54,8 @@ class Trace:
     path: str
     form: str = "swf"
     """"swf" or "csv"."""
-    procs_per_node: int = 1
+    procs_per_node: int | None = None
+    """Processors of a host; None takes MaxProcs / MaxNodes of an SWF header, or else 1."""
     clean: bool = False
     """Leave out jobs whose status is cancelled."""
 
@@ -126,7 +127,9 @@ class Scenario:
                 source.path, source.form, procs_per_node=source.procs_per_node, clean=source.clean
             )
         jobs = loaded.jobs.of_sizes({hosts for hosts in set(loaded.jobs.hosts) if hosts <= limit})
-        loaded.left_out += len(loaded.jobs) - len(jobs)
+        if larger := len(loaded.jobs) - len(jobs):
+            limited = f"--max-hosts {limit}" if limit < hosts else f"the fabric's {hosts}"
+            loaded.reasons[f"more hosts than {limited}"] = larger
         if self.runtime is not None:
             jobs = workload.with_random_run(jobs, *self.runtime, self._rng("run"))
         if None in jobs.runs:
@@ -234,9 +237,10 @@ def run(
         "call_us": state.timed.call_us(),
         "budget_hits": state.timed.budget_hits,
         "left_out": loaded.left_out,
+        "left_out_reasons": dict(sorted(loaded.reasons.items())),
         "unplaceable": unplaceable,
         "malformed": _malformed(loaded.malformed),
-        "scenario": describe(scenario),
+        "scenario": describe(scenario) | _resolved(loaded),
         "wall_s": round(time.perf_counter() - wall, 3),
         "cpu_s": round(time.process_time() - cpu, 3),
     }
@@ -327,6 +331,14 @@ def describe(scenario: Scenario) -> dict[str, Any]:
             else {}
         ),
     }
+
+
+def _resolved(loaded: Workload) -> dict[str, Any]:
+    """Settings of a scenario that its trace decides; nothing for jobs without a trace."""
+    if loaded.per_host is None:
+        return {}
+    processors, source = loaded.per_host
+    return {"procs_per_node": processors, "procs_per_node_from": source}
 
 
 def _placeable(policy: Policy, empty: Ledger, jobs: Jobs) -> tuple[Jobs, int]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -174,14 +176,28 @@ def _packed(values: Iterable[T]) -> Sequence[T]:
     return column
 
 
+class ProcessorsPerHost(NamedTuple):
+    """By how many processors a trace's sizes are divided, and what says so."""
+
+    processors: int
+    source: str
+
+
 @dataclass
 class Workload:
     """The jobs of a source in its order, and the records that were left out."""
 
     jobs: Jobs = field(default_factory=lambda: Jobs.of(()))
     malformed: list[Malformed] = field(default_factory=list)
-    left_out: int = 0
-    """Number of well-formed records that are no usable job, or that a filter dropped."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why well-formed records are no jobs here -> their number."""
+    per_host: ProcessorsPerHost | None = None
+    """None if the jobs are not of a trace."""
+
+    @property
+    def left_out(self) -> int:
+        """Number of well-formed records that are no usable job, or that a filter dropped."""
+        return self.reasons.total()
 
 
 # -- traces -------------------------------------------------------------------
@@ -208,7 +224,7 @@ class _TraceReader:
     """Collects the jobs of a trace in columns."""
 
     def __init__(self) -> None:
-        self.left_out = 0
+        self.reasons = Counter[str]()
         self._malformed: list[Malformed] = []
         self._uses: dict[str, int] = {}
         self._arrivals: list[float] = []
@@ -230,31 +246,62 @@ class _TraceReader:
         """Record a line that is not a job."""
         self._malformed.append(Malformed(line, why))
 
-    def workload(self) -> Workload:
+    def workload(self, per_host: ProcessorsPerHost | None = None) -> Workload:
         """All that was read; the reader is not used afterwards."""
         ids = list(self._uses)
         self._uses.clear()
         jobs = Jobs(ids, self._arrivals, self._hosts, self._runs)
-        return Workload(jobs, self._malformed, self.left_out)
+        return Workload(jobs, self._malformed, self.reasons, per_host)
 
 
-def read_swf(lines: Iterable[str], *, procs_per_node: int = 1, clean: bool = False) -> Workload:
+class _SwfHeader:
+    """The fields MaxNodes and MaxProcs in the comments before the first record of a trace."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, int] = {}
+
+    def read(self, line: str) -> None:
+        """Take the field of a line such as ``; MaxNodes: 338 (batch partition)``."""
+        found = re.match(r";\s*(MaxNodes|MaxProcs)\s*:\s*(\d{1,12})(?![\d.])", line, re.ASCII)
+        if found is not None:
+            self._fields.setdefault(found[1], int(found[2]))
+
+    def per_host(self) -> ProcessorsPerHost:
+        """MaxProcs / MaxNodes where that is whole, else 1."""
+        nodes, processors = self._fields.get("MaxNodes"), self._fields.get("MaxProcs")
+        if not nodes or not processors:
+            missing = [name for name in ("MaxProcs", "MaxNodes") if not self._fields.get(name)]
+            return ProcessorsPerHost(1, f"the header has no {' and no '.join(missing)}")
+        ratio = f"MaxProcs {processors} / MaxNodes {nodes}"
+        if processors % nodes:
+            return ProcessorsPerHost(1, f"{ratio} of the header is not whole")
+        return ProcessorsPerHost(processors // nodes, f"{ratio} of the header")
+
+
+def read_swf(
+    lines: Iterable[str], *, procs_per_node: int | None = None, clean: bool = False
+) -> Workload:
     """Read jobs in the Standard Workload Format, version 2.2.
 
     A job has as many hosts as its allocated processors (field 5) need at
     ``procs_per_node`` each, rounded up; where field 5 is not known, the requested
-    processors (field 8) count. Records without a positive size and run time are left out.
+    processors (field 8) count. Without ``procs_per_node`` the header's MaxProcs / MaxNodes
+    counts if it is whole, else 1. Records without a positive size and run time are left out.
     ``clean`` also leaves out cancelled jobs (status 5).
 
     Raises:
         InvalidInput: ``procs_per_node`` is below 1.
     """
-    if procs_per_node < 1:
+    if procs_per_node is not None and procs_per_node < 1:
         raise InvalidInput("procs_per_node", procs_per_node, "give at least 1 processor")
-    reader = _TraceReader()
+    header, reader = _SwfHeader(), _TraceReader()
+    per_host = None
+    if procs_per_node is not None:
+        per_host = ProcessorsPerHost(procs_per_node, "--procs-per-node")
     for number, line in enumerate(lines, 1):
         text = line.split(";", 1)[0].split()
         if not text:
+            header.read(line.strip())
             continue
         if len(text) != SWF_FIELDS:
             reader.reject(number, f"{len(text)} fields, {SWF_FIELDS} expected")
@@ -269,12 +316,27 @@ def read_swf(lines: Iterable[str], *, procs_per_node: int = 1, clean: bool = Fal
             continue
         job, submit, _, run, allocated, _, _, requested, _, _, status = values[:11]
         procs = allocated if allocated > 0 else requested
-        if run <= 0 or procs <= 0 or submit < 0 or (clean and status == STATUS_CANCELLED):
-            reader.left_out += 1
-            continue
-        hosts = math.ceil(procs / procs_per_node)
-        reader.add(f"{job:.0f}", _plain(submit), hosts, _plain(run))
-    return reader.workload()
+        if clean and status == STATUS_CANCELLED:
+            reader.reasons[CANCELLED] += 1
+        elif reason := _unusable(procs, submit, run):
+            reader.reasons[reason] += 1
+        else:
+            per_host = per_host or header.per_host()
+            hosts = math.ceil(procs / per_host.processors)
+            reader.add(f"{job:.0f}", _plain(submit), hosts, _plain(run))
+    return reader.workload(per_host or header.per_host())
+
+
+CANCELLED = "cancelled (status 5)"
+
+
+def _unusable(size: float, arrival: float, run: float | None) -> str:
+    """Why a record is no usable job; empty if it is one."""
+    if size <= 0:
+        return "no size"
+    if run is not None and run <= 0:
+        return "no run time"
+    return "arrival below 0" if arrival < 0 else ""
 
 
 def read_csv(lines: Iterable[str]) -> Workload:
@@ -300,15 +362,15 @@ def read_csv(lines: Iterable[str]) -> Workload:
             if number > 1:
                 reader.reject(number, str(error))
             continue
-        if hosts <= 0 or arrival < 0 or (run is not None and run <= 0):
-            reader.left_out += 1
+        if reason := _unusable(hosts, arrival, run):
+            reader.reasons[reason] += 1
             continue
         reader.add(text[0], _plain(arrival), hosts, None if run is None else _plain(run))
-    return reader.workload()
+    return reader.workload(ProcessorsPerHost(1, "the file counts hosts"))
 
 
 def read_trace(
-    path: str, form: str = "swf", *, procs_per_node: int = 1, clean: bool = False
+    path: str, form: str = "swf", *, procs_per_node: int | None = None, clean: bool = False
 ) -> Workload:
     """Read a trace file; ``form`` is ``swf`` or ``csv``, and the file may be packed with gzip.
 

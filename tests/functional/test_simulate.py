@@ -86,6 +86,68 @@ def test_a_run_on_a_terminal_shows_a_bar_and_ends_with_the_figures(jobs):
     assert all(len(line) <= 100 for line in written.rpartition("over time")[2].splitlines())
 
 
+HEADER = "; MaxNodes: 4\n; MaxProcs: 32\n"
+RECORDS = (
+    "1 0 -1 10 16 -1 -1 16 -1 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 -1 16 -1 -1 16 -1 -1 1 1 1 1 1 1 -1 -1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "processors", "said"),
+    [
+        (HEADER, (), 8, "8 a host (MaxProcs 32 / MaxNodes 4 of the header)"),
+        (HEADER, ("--procs-per-node", 4), 4, "4 a host (--procs-per-node)"),
+        ("", (), 1, "1 a host (the header has no MaxProcs and no MaxNodes)"),
+    ],
+)
+def test_a_run_says_how_many_processors_a_host_has(tmp_path, header, options, processors, said):
+    trace, figures = tmp_path / "t.swf", tmp_path / "figures.json"
+    trace.write_text(header + RECORDS)
+    words = ("run", "--policy", "baseline", "--radix", 8, "--swf", trace, "--json", figures)
+    shown = simulate(*words, *options).stdout
+    assert said in shown
+    assert "1: no run time" in shown
+    result = json.loads(figures.read_text())
+    assert result["scenario"]["procs_per_node"] == processors
+    assert (result["left_out"], result["left_out_reasons"]) == (1, {"no run time": 1})
+
+
+def test_a_sweep_compares_with_the_baseline_beside_its_lines(tmp_path):
+    words = ("sweep", "--radix", 4, "--policy", "baseline", "laas", "--synthetic", "exp:3:60",
+             "--seed", 1, 2, "--workers", 1)  # fmt: skip
+    done = simulate(*words)
+    assert [json.loads(line)["policy"] for line in done.stdout.splitlines()] == [
+        "baseline", "baseline", "laas", "laas",
+    ]  # fmt: skip
+    heading, base, laas = done.stderr.splitlines()[:3]
+    assert heading.split()[:3] == ["workload", "policy", "seeds"]
+    assert base.split()[:3] == ["exp:3:60", "baseline", "2"]
+    assert "(" not in base
+    assert laas.count("(") == 4
+    assert simulate(*words, "--json", tmp_path / "x").stdout == done.stderr
+
+
+def test_a_report_is_written_opened_on_a_terminal_and_explains_its_words(tmp_path, monkeypatch):
+    browser, opened, page = tmp_path / "browser", tmp_path / "opened", tmp_path / "page.html"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    sweep = ("sweep", "--radix", 4, "--policy", "baseline", "laas", "--synthetic", "exp:3:50",
+             "--workers", 1, "--html", page)  # fmt: skip
+    simulate(*sweep)
+    assert not opened.exists()
+    status, written = at_a_terminal(*sweep, "--json", tmp_path / "lines")
+    assert status == 0, written
+    assert opened.read_text() == f"file://{page}\n"
+    text = page.read_text()
+    explained = {word.partition("</dt>")[0] for word in text.split("<dt>")[1:]}
+    assert explained >= {"utilization", "makespan", "turnaround", "wait", "policy", "seed"}
+    assert "Policies beside the baseline" in text
+    simulate(*SYNTHETIC, "--html", page)
+    assert "jigsaw" in page.read_text()
+    assert "does not exist" in simulate(*SYNTHETIC, "--html", "/no/x.html", status=2).stderr
+
+
 def test_many_runs_on_a_terminal_show_a_bar(tmp_path):
     options = ("sweep", "--radix", 4, "--policy", "laas", "ta", "--synthetic", "exp:3:50")
     status, written = at_a_terminal(*options, "--checkpoint", tmp_path, "--workers", 1)

@@ -97,6 +97,7 @@ def test_jobs_that_would_wait_for_ever_are_set_aside_and_counted(tmp_path, monke
     trace.write_text("1,5,0,10\n2,200,0,10\n3,6,0,10\n4,5,0,10\n")
     result = run(Scenario("picky", Xgft((8, 1, 1), (1, 0, 0)), Trace(str(trace), "csv")))
     assert (result["jobs"], result["left_out"], result["unplaceable"]) == (2, 1, 1)
+    assert result["left_out_reasons"] == {"more hosts than the fabric's 8": 1}
     assert result["makespan"] == 20
 
 
@@ -115,6 +116,39 @@ def test_jobs_without_run_times_are_refused(tmp_path):
     with pytest.raises(InvalidInput, match="runtime"):
         run(scenario)
     assert run(replace(scenario, runtime=(5, 5)))["makespan"] == 5
+
+
+def run_of(policy, seed, utilization, **scenario):
+    figures = {"turnaround_mean": 10.0, "wait_mean": 0.0, "makespan": None}
+    return {"policy": policy, "seed": seed, "utilization": utilization, **figures,
+            "scenario": {"label": "w", **scenario}}  # fmt: skip
+
+
+def test_policies_are_compared_with_the_baseline_seed_by_seed():
+    """Differences of -2 and -4: mean -3, interval 12.706 * 1.414 / 1.414 = 12.71."""
+    results = [run_of("baseline", 1, 90.0), run_of("baseline", 2, 80.0)]
+    results += [run_of("laas", 1, 88.0), run_of("laas", 2, 76.0), run_of("laas", 3, 10.0)]
+    heading, base, laas = report.comparison(results)
+    assert heading[:4] == ("workload", "policy", "seeds", "utilization %")
+    assert base[2:4] == ("2", "85.00 ±63.53")
+    assert laas[2] == "3"
+    assert laas[3].startswith("58.00 ±")
+    assert laas[3].endswith("(-3.00 ±12.71)")
+    assert laas[-1] == "-"
+
+
+def test_settings_are_compared_apart_and_told_apart():
+    results = [run_of(p, 1, u, window=w) for p, u, w in
+               [("baseline", 90.0, 0), ("baseline", 70.0, 50), ("laas", 80.0, 50)]]  # fmt: skip
+    heading, *rows = report.comparison(results)
+    assert heading[2] == "window"
+    assert [row[1:5] for row in rows] == [
+        ("baseline", "0", "1", "90.00"),
+        ("baseline", "50", "1", "70.00"),
+        ("laas", "50", "1", "80.00 (+10.00)"),
+    ]
+    assert "--seed 1 2 3" in report.comparison_text(results)
+    assert "--policy baseline" in report.comparison_text(results[2:])
 
 
 def test_the_course_of_a_run_is_drawn_as_means_over_time():

@@ -49,6 +49,47 @@ def test_swf_leaves_out_what_is_no_usable_job_and_counts_it():
     assert (len(workload.jobs), workload.malformed, workload.left_out) == (0, [], 3)
 
 
+HEADERS = [
+    ("; MaxNodes: 4\n;MaxProcs: 32\n", 8, "MaxProcs 32 / MaxNodes 4 of the header"),
+    ("; MaxNodes: 4 (batch; 6 total)\n; MaxProcs: 4\n", 1, "MaxProcs 4 / MaxNodes 4"),
+    ("; MaxNodes: 4\n; MaxProcs: 30\n", 1, "MaxProcs 30 / MaxNodes 4 of the header is not whole"),
+    ("; MaxProcs: 30\n", 1, "the header has no MaxNodes"),
+    ("; MaxNodes: N/A\n; MaxProcs: 1.5\n", 1, "the header has no MaxProcs and no MaxNodes"),
+    ("; MaxNodes: 0\n; MaxProcs: 32\n", 1, "the header has no MaxNodes"),
+    ("", 1, "the header has no MaxProcs and no MaxNodes"),
+]
+
+
+@pytest.mark.parametrize(("header", "processors", "source"), HEADERS)
+def test_the_header_says_how_many_processors_a_host_has(header, processors, source):
+    workload = read_swf([*header.splitlines(keepends=True), record(allocated=16)])
+    assert workload.per_host is not None
+    assert (workload.per_host.processors, workload.jobs[0].hosts) == (processors, 16 // processors)
+    assert source in workload.per_host.source
+
+
+def test_a_comment_among_the_records_changes_no_size():
+    late = ["; MaxNodes: 4\n", record(1), "; MaxProcs: 32\n", record(2)]
+    assert [job.hosts for job in read_swf(late).jobs] == [8, 8]
+
+
+def test_the_option_counts_before_the_header():
+    workload = read_swf(["; MaxNodes: 4\n", "; MaxProcs: 32\n", record()], procs_per_node=2)
+    assert workload.per_host == (2, "--procs-per-node")
+    assert workload.jobs[0].hosts == 4
+
+
+def test_records_that_are_left_out_are_counted_by_reason():
+    lines = [record(run=0), record(run=-1), record(allocated=0, requested=-1), record(submit=-5),
+             record(status=5), record(status=5, run=0)]  # fmt: skip
+    assert read_swf(lines, clean=True).reasons == {
+        "no run time": 2, "no size": 1, "arrival below 0": 1, "cancelled (status 5)": 2,
+    }  # fmt: skip
+    assert read_csv(["1,0,0,9\n", "2,4,-1,9\n", "3,4,0,9\n"]).reasons == {
+        "no size": 1, "arrival below 0": 1,
+    }  # fmt: skip
+
+
 def test_clean_leaves_out_the_cancelled():
     lines = [record(1, status=5), record(2, status=0), record(3, status=1)]
     assert [job.id for job in read_swf(lines).jobs] == ["1", "2", "3"]
