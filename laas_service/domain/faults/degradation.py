@@ -63,6 +63,23 @@ class SeparatedLeaves:
 
 
 @dataclass(frozen=True, slots=True)
+class OverfullLink:
+    """A link that promises more to tenants on shared hosts than it has."""
+
+    name: str
+    """The link and its direction."""
+
+    promised: float
+    """Gb/s, to all sharers."""
+
+    bandwidth: float
+    """Gb/s that it has."""
+
+    def __str__(self) -> str:
+        return f"{self.name} promises {self.promised:.6g} of {self.bandwidth:g} Gb/s"
+
+
+@dataclass(frozen=True, slots=True)
 class Degraded:
     """What has failed of an allocation, and what follows from it."""
 
@@ -84,6 +101,14 @@ class Degraded:
     contention: bool = False
     """It requires tables without contention, and has none."""
 
+    over: tuple[OverfullLink, ...] = ()
+    """Of a tenant on shared hosts, its links that promise more than they have."""
+
+    @property
+    def lacks(self) -> bool:
+        """Whether anything has failed of it."""
+        return bool(self.links or self.hosts or self.apart or self.contention or self.over)
+
     crossed_by: int = 0
     """Ordered pairs of ports of others that have to cross its links, although it requires that
     none does."""
@@ -103,6 +128,9 @@ class Degraded:
             sentences.append(f"{len(self.thin) - SHOWN} more switches lack uplinks")
         if self.apart:
             sentences.append(f"no path over its working links is left between {listed(self.apart)}")
+        sentences += map(str, self.over[:SHOWN])
+        if len(self.over) > SHOWN:
+            sentences.append(f"{len(self.over) - SHOWN} more links promise more than they have")
         if self.contention:
             sentences.append("its own flows may meet on a link, although it requires otherwise")
         if self.crossed_by:

@@ -230,7 +230,7 @@ class _EmptyingSearch:
         held = self.present[id]
         if change is not None:
             both = change.joined(self.fabric.allocations[id])
-            held = held_by(self.site.routes, both)
+            held = held_by(self.site, both)
         self.site.hold(held)
 
     def _leaves(self) -> tuple[tuple[int, int], ...]:

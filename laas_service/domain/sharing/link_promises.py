@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -124,11 +124,14 @@ class Held(NamedTuple):
         return {machine: len(units) for machine, units in self.embedding.items() if units}
 
 
+LoadState = Literal["kept", "suspended", "dead"]
+
+
 class PromisedLoad(NamedTuple):
     """What a link promises to all clusters together, in the unit of its bandwidth."""
 
     link: int
-    """Its number (``Routes``)."""
+    """As in ``Promise``; in ``RoutedSite.of_links`` its number (``Routes``)."""
     mean: float
     """The certain demands, and the means of the others."""
     deviation: float
@@ -137,6 +140,9 @@ class PromisedLoad(NamedTuple):
     """The promised share of its bandwidth, with what demands need beyond their means."""
     outage: float
     """Bound on the probability that demands exceed its bandwidth."""
+    state: LoadState = "kept"
+    """``suspended``: the link is down, and others carry its traffic; ``dead``: and for some of it
+    there is no path."""
 
 
 class RoutedSite:
@@ -166,7 +172,7 @@ class RoutedSite:
         """Of these, machines whose slots a cluster that changes does not keep either."""
         capacity = np.broadcast_to(np.asarray(bandwidth, dtype=np.float64), (routes.count,))
         self._capacity = np.floor(np.round(GRAIN * capacity, 3)).astype(np.int64)
-        self._capacity[[NO_LINK, NO_ROUTE]] = 0
+        self._capacity[[NO_LINK, NO_ROUTE, *routes.lost]] = 0
         self._certain, self._mean, self._variance = np.zeros((3, routes.count), dtype=np.int64)
         self.clusters: dict[str, Held] = {}
         """By cluster id."""
@@ -329,7 +335,7 @@ class RoutedSite:
         self.clusters[held.cluster.id] = held
 
     def occupancy(self) -> Numbers:
-        """By link: the promised share of its bandwidth; no link is above 1."""
+        """By link: the promised share of its bandwidth; above 1 only where links have failed."""
         used = self._certain + self._mean + self._chance(self._variance)
         return used / np.maximum(self._capacity, 1)
 
@@ -348,9 +354,36 @@ class RoutedSite:
         return outage
 
     def loads(self) -> list[PromisedLoad]:
-        """The load of each link that promises anything, ascending by number of link."""
-        occupancy, outage = self.occupancy(), self.outage()
+        """The load of each link that promises anything, ascending by ``Promise.link``.
+
+        As either tables use it, whichever is more. So no fault makes a link look better.
+        """
         (links,) = np.nonzero(self._certain + self._mean)
+        down = {int(self.routes.physical[link]) for link in self.routes.lost}
+        dead = self._dead()
+        most: dict[int, PromisedLoad] = {}
+        for load in self.of_links(links[links > NO_ROUTE]):
+            link = int(self.routes.physical[load.link])
+            load = load._replace(link=link)
+            if link in dead:
+                load = load._replace(state="dead", outage=1.0)
+            elif link in down:
+                load = load._replace(state="suspended")
+            known = most.get(link, load)
+            most[link] = max(known, load, key=lambda each: (each.outage, each.occupancy))
+        return [most[link] for link in sorted(most)]
+
+    def _dead(self) -> set[int]:
+        """The links that are down and promise something to clusters without a path."""
+        dead = set[int]()
+        for held in self.clusters.values():
+            if NO_ROUTE in held.promised.links:
+                dead.update(self.routes.physical[held.promised.links].tolist())
+        return dead & {int(self.routes.physical[link]) for link in self.routes.lost}
+
+    def of_links(self, links: Whole) -> list[PromisedLoad]:
+        """The load of each of these links, by number."""
+        occupancy, outage = self.occupancy(), self.outage()
         return [
             PromisedLoad(
                 link,

@@ -305,11 +305,14 @@ class _RoutedSearch:
     def _offer(self, joined: np.ufunc) -> _Offer:
         """The tree with the sums (``np.add``) or the least (``np.minimum``) of the uplinks."""
         limits = [self.ends]
-        for level, cut in self.routes.cuts.items():
-            limit = np.zeros(self.tree.vertices(level), dtype=np.int64)
-            if len(cut.links):
-                both = joined.reduceat(self.uplinks[:, cut.links], cut.starts, axis=1).min(axis=0)
-                limit[cut.vertices] = np.minimum(both, self.size)
+        for level, cuts in self.routes.cuts.items():
+            limit = np.full(self.tree.vertices(level), self.size)
+            for cut in cuts:
+                by_tables = np.zeros(len(limit), dtype=np.int64)
+                if len(cut.links):
+                    ups = joined.reduceat(self.uplinks[:, cut.links], cut.starts, axis=1)
+                    by_tables[cut.vertices] = ups.min(axis=0)
+                limit = np.minimum(limit, by_tables)
             limits.append(limit)
         return _Offer(self.tree, self.slots, limits, self.staying)
 

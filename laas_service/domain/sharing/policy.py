@@ -8,13 +8,14 @@ of the site, so nobody waits for another one's search.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import is_
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from laas_service.domain.allocation import (
     MOST_SLOTS,
@@ -29,8 +30,9 @@ from laas_service.domain.allocation import (
 )
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import LaasError, LimitExceeded, NotFound
+from laas_service.domain.faults.degradation import Degraded, OverfullLink, SeparatedLeaves
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.sharing.cluster import Cluster, Demand, Embedding
+from laas_service.domain.sharing.cluster import Cluster, Demand, Embedding, Whole
 from laas_service.domain.sharing.hose_load import cost_of_crossing
 from laas_service.domain.sharing.link_promises import (
     Held,
@@ -39,7 +41,7 @@ from laas_service.domain.sharing.link_promises import (
     RoutedSite,
     amounts_of,
 )
-from laas_service.domain.sharing.migration import MachineMove, UnitMigration
+from laas_service.domain.sharing.migration import MachineMove, UnitMigration, planned
 from laas_service.domain.sharing.mixed_placement import MIXED
 from laas_service.domain.sharing.placement import (
     ALIKE,
@@ -50,7 +52,7 @@ from laas_service.domain.sharing.placement import (
     NotPlaced,
     Placed,
 )
-from laas_service.domain.sharing.routes import Routes
+from laas_service.domain.sharing.routes import NO_ROUTE, Routes
 from laas_service.domain.topology import Link
 
 NAME = "shared"
@@ -69,11 +71,6 @@ class _Kept:
     """The failed links of the whole fabric."""
     site: RoutedSite
     held: dict[str, Allocation] = field(default_factory=dict)
-
-    @property
-    def detours(self) -> bool:
-        """Whether links of the part have failed, so that traffic takes others."""
-        return not self.site.routes.numbers.keys().isdisjoint(self.failed)
 
 
 Ahead = Callable[[Callable[[], Iterator[None]]], None]
@@ -226,18 +223,60 @@ class SharedSlots:
             trial.hold(Held(cluster, embedding, trial.promised(cluster, embedding)))
         return most
 
-    def loads(self, fabric: LedgerView) -> list[PromisedLoad]:
+    def loads(self, fabric: LedgerView, only: Collection[str] | None = None) -> list[PromisedLoad]:
         """What each link promises to all sharers, ascending by link; it is as in ``Promise``.
 
-        Where links have failed, with the traffic that takes others.
+        Where links have failed, the larger of what is promised without faults and what today's
+        routes lead over the link. With ``only``, links that promise anything to these sharers, and
+        what they promise to these.
 
         Raises:
             NotFound: as ``propose``.
         """
         site = self._site(fabric)
-        return sorted(
-            load._replace(link=int(site.routes.physical[load.link])) for load in site.loads()
+        if only is not None:
+            for id in [id for id in site.clusters if id not in only]:
+                site.release(id)
+        return site.loads()
+
+    def lacks(self, fabric: LedgerView, id: str) -> Degraded:
+        """What a sharer lacks while links and hosts are down, or promise more than they have.
+
+        Raises:
+            NotFound: as ``propose``, or it has no slots there.
+        """
+        site = self._site(fabric)
+        held, routes = site.held(id), site.routes
+        hosts = {routes.host_of(machine) for machine in held.counts}
+        ours = held.promised.links[held.promised.links >= routes.without_faults]
+        own = {routes.links[n // 2 - 1] for n in ours[ours < routes.of_hosts].tolist()}
+        over = [
+            OverfullLink(routes.name(load.link), load.occupancy * bandwidth, bandwidth)
+            for load in site.of_links(held.promised.links)
+            for bandwidth in [float(site.bandwidth[load.link])]
+            if load.link != NO_ROUTE and load.occupancy > 1
+        ]
+        return Degraded(
+            links=tuple(sorted(own & routes.failed, key=fabric.topology.tree.link_id)),
+            hosts=tuple(sorted(hosts & fabric.failed_hosts)),
+            apart=tuple(self._apart(site, held)),
+            over=tuple(over),
         )
+
+    def _apart(self, site: RoutedSite, held: Held) -> Iterator[SeparatedLeaves]:
+        """The pairs of leaves of a sharer between which today's tables have no path."""
+        routes, width = site.routes, site.routes.topology.tree.m[1]
+        if NO_ROUTE not in held.promised.links:
+            return
+        machines = np.array(sorted(held.counts), dtype=np.int64)
+        leaves = np.unique(routes.leaf_of[machines])
+        lost = (routes.walk(leaves, machines) == NO_ROUTE).any(axis=2)
+        pairs = {
+            tuple(sorted((int(leaves[a]), int(routes.leaf_of[machines[b]]))))
+            for a, b in zip(*np.nonzero(lost), strict=True)
+        }
+        for first, second in sorted(pairs):
+            yield SeparatedLeaves(0, divmod(first, width), divmod(second, width))
 
     def _site(self, fabric: LedgerView) -> RoutedSite:
         """A copy of the site of a ledger as it is now."""
@@ -245,6 +284,7 @@ class SharedSlots:
         with self._lock:
             failed = frozenset(fabric.failed_links)
             empty = not fabric.allocations
+            whole = self._whole(fabric, part)
             other = self._kept(fabric, part, failed, not empty)
             kept = self._kept(fabric, part, failed, empty)
             if kept is None:
@@ -252,7 +292,10 @@ class SharedSlots:
                     lost = failed.intersection(part.links(fabric.topology))
                     known = fabric.inventory
                     names = known.host_names if known is not None else ()
-                    routes = Routes(fabric.topology, part, lost, names)
+                    if whole is not None and not lost:
+                        routes = whole
+                    else:
+                        routes = Routes(fabric.topology, part, lost, names, whole)
                     self._ahead(routes.read_ahead)
                 else:
                     routes = other.site.routes
@@ -262,6 +305,16 @@ class SharedSlots:
                 del self._sites[next(iter(self._sites))]
             _catch_up(kept, fabric)
             return kept.site.copy()
+
+    def _whole(self, fabric: LedgerView, part: Allocation) -> Routes | None:
+        """The routes without faults of the part as it is now, if they are known."""
+        for empty in (False, True):
+            kept = self._sites.get((part.id, empty))
+            if kept is not None and kept.part == part:
+                routes = kept.site.routes.whole or kept.site.routes
+                if routes.topology is fabric.topology:
+                    return routes
+        return None
 
     def _kept(
         self, fabric: LedgerView, part: Allocation, failed: frozenset[Link], empty: bool
@@ -299,15 +352,41 @@ def change_on(
     alike = demand.alike and old.demand.alike
     cluster = _cluster(allocation.id, demand)
     answer = _engine(alike=alike).change(site, cluster, budget, request_budget)
+    kept = _given_back(site, cluster, alike=alike)
     if isinstance(answer, NotPlaced):
-        return answer
+        # Less is given back whatever has failed; it loads no link more than before.
+        return _with(allocation, _slots(site, demand, kept)) if kept is not None else answer
     slots = _slots(site, demand, answer.plan)
     if not answer.plan.moves:
         return _with(allocation, slots)
+    if kept is not None:
+        return _with(allocation, _slots(site, demand, kept))
     try:
         return _in_order(site, allocation, old, slots, answer.plan, request_budget)
     except LimitExceeded as error:
         return NotPlaced(str(error), False)
+
+
+def _given_back(site: RoutedSite, cluster: Cluster, *, alike: bool) -> UnitMigration | None:
+    """The plan without moves to a cluster that asks for no more than it holds; else None."""
+    held = site.held(cluster.id)
+    before, size = held.cluster.demands, len(cluster.demands)
+    if size > len(before) or sum(held.counts.values()) != len(before):
+        return None
+    wanted, present = amounts_of(cluster), amounts_of(held.cluster)[:size]
+    emptied = set(site.emptied.tolist())
+    if (wanted > present).any() or not emptied.isdisjoint(held.counts):
+        return None
+    if not alike:
+        on = {m: tuple(u for u in units if u < size) for m, units in held.embedding.items()}
+        return UnitMigration(cluster, {m: units for m, units in on.items() if units})
+    counts, gone = dict(held.counts), len(before) - size
+    for machine in sorted(counts, key=lambda m: (counts[m], m)):
+        leave = min(gone, counts[machine])
+        counts[machine] -= leave
+        gone -= leave
+    counts = {machine: units for machine, units in counts.items() if units}
+    return planned(site.tree, cluster, held.embedding, counts)
 
 
 def _in_order(
@@ -326,13 +405,14 @@ def _in_order(
     if isinstance(order, str):
         detail = f"{len(plan.moves)} virtual machines would move, and in no order tried does "
         return NoFit(Refusal.BANDWIDTH, f"{detail}{order} keep what it promises to others")
-    moves, passing = order
+    moves, needed = order
     routes = site.routes
     hosts = tuple((m.unit, routes.host_of(m.source), routes.host_of(m.target)) for m in moves)
+    passing = _promises(site, needed)
     slots = HeldSlots(new.demand, new.units, new.promised, hosts, passing)
-    joined = old.joined(slots)
-    over = site.overloaded(allocation.id, _promised(routes, joined.promised))
-    for link in over.tolist():
+    after = site.promised(plan.cluster, plan.embedding)
+    both = _most(site, [site.held(allocation.id).promised, needed, after])
+    for link in site.overloaded(allocation.id, both).tolist():
         detail = f"while virtual machines move, {routes.name(link)} cannot promise the old "
         fix = "and the new demand at once; change slots first, then the demand"
         return NoFit(Refusal.BANDWIDTH, f"{detail}{fix}")
@@ -350,8 +430,7 @@ def _catch_up(kept: _Kept, fabric: LedgerView) -> None:
         site.release(id)
         del kept.held[id]
     for id in [id for id in wanted if id not in kept.held] if len(kept.held) != len(wanted) else ():
-        held = held_by(site.routes, wanted[id])
-        site.hold(_with_detours(site, held) if kept.detours else held)
+        site.hold(held_by(site, wanted[id]))
         kept.held[id] = wanted[id]
     down = fabric.failed_hosts | fabric.drained_hosts
     own = set(site.routes.hosts).intersection(down) if down else ()
@@ -359,24 +438,48 @@ def _catch_up(kept: _Kept, fabric: LedgerView) -> None:
     site.closed = np.array(closed, dtype=np.int64)
 
 
-def held_by(routes: Routes, allocation: Allocation) -> Held:
-    """What an allocation with slots holds."""
-    slots = allocation.held_slots
+def held_by(site: RoutedSite, allocation: Allocation) -> Held:
+    """What an allocation with slots holds: what it can put on each link by the tables.
+
+    Records have what it held when it was admitted. They stand where tables do not tell: while
+    virtual machines move, and for the choice of a cover where demands differ.
+    """
+    slots, routes = allocation.held_slots, site.routes
     embedding = {routes.machine_of(host): units for host, units in slots.units}
     cluster = _cluster(allocation.id, slots.demand)
-    return Held(cluster, embedding, _promised(routes, slots.promised))
+    settled = sorted(u for units in embedding.values() for u in units) == [
+        *range(slots.demand.slots)
+    ]
+    if settled and slots.demand.alike:
+        return Held(cluster, embedding, site.promised(cluster, embedding))
+    recorded = _promised(routes, slots.promised)
+    if settled and routes.whole is None:
+        now = site.promised(cluster, embedding)
+        same = set(now.links.tolist()) == set(recorded.links.tolist())
+        return Held(cluster, embedding, recorded if same else now)
+    if routes.whole is None:
+        return Held(cluster, embedding, recorded)
+    now = site.promised(cluster, embedding)
+    of_whole = now.links >= routes.without_faults
+    if settled and set(now.links[of_whole].tolist()) != set(recorded.links.tolist()):
+        return Held(cluster, embedding, now)
+    today = Promised(now.links[~of_whole], _at(now, ~of_whole))
+    return Held(cluster, embedding, _most(site, [today, recorded]))
 
 
-def _with_detours(site: RoutedSite, held: Held) -> Held:
-    """What a cluster is promised, and what it can put on links now that others have failed."""
-    now = site.promised(held.cluster, held.embedding)
-    both = np.zeros((3, site.routes.count), dtype=np.int64)
-    for links, amounts in (held.promised, now):
-        both[:, links] = np.maximum(both[:, links], amounts)
-    both[:, :2] = 0  # no link
-    (links,) = np.nonzero(both.any(axis=0))
-    certain, mean, variance = both[:, links]
-    return held._replace(promised=Promised(links, (certain, mean, variance)))
+def _at(promised: Promised, which: NDArray[np.bool_]) -> tuple[Whole, Whole, Whole]:
+    certain, mean, variance = (amounts[which] for amounts in promised.amounts)
+    return certain, mean, variance
+
+
+def _most(site: RoutedSite, promises: Sequence[Promised]) -> Promised:
+    """On each link, the most of any of these."""
+    most = np.zeros((3, site.routes.count), dtype=np.int64)
+    for links, amounts in promises:
+        most[:, links] = np.maximum(most[:, links], amounts)
+    (links,) = np.nonzero(most.any(axis=0))
+    certain, mean, variance = most[:, links]
+    return Promised(links, (certain, mean, variance))
 
 
 def _promised(routes: Routes, promises: tuple[Promise, ...]) -> Promised:
@@ -405,14 +508,16 @@ def _slots(site: RoutedSite, demand: SlotDemand, plan: UnitMigration) -> HeldSlo
 
 
 def _promises(site: RoutedSite, promised: Promised) -> tuple[Promise, ...]:
-    links = site.routes.physical[promised.links]
-    rows = np.stack([links, *promised.amounts], axis=1)
+    """As they are recorded: by the tables without faults."""
+    kept = promised.links >= site.routes.without_faults
+    links = site.routes.physical[promised.links[kept]]
+    rows = np.stack([links, *_at(promised, kept)], axis=1)
     return tuple(Promise(*row) for row in rows[np.argsort(links)].tolist())
 
 
 def _ordered(
     site: RoutedSite, cluster: Cluster, plan: UnitMigration, budget: RequestBudget | None
-) -> tuple[list[MachineMove], tuple[Promise, ...]] | str:
+) -> tuple[list[MachineMove], Promised] | str:
     """Moves in an order in which the cluster fits after each, and what it needs in all.
 
     Tries them in turn, without steps back; if none fits, names the link that is in the way.
@@ -421,7 +526,7 @@ def _ordered(
     """
     size, amounts = len(cluster.demands), amounts_of(cluster)
     embedding = site.held(cluster.id).embedding
-    left, order, needed = list(plan.moves), list[MachineMove](), dict[int, Promise]()
+    left, order, needed = list(plan.moves), list[MachineMove](), list[Promised]()
     while left:
         name = ""
         for move in left:
@@ -439,10 +544,8 @@ def _ordered(
         embedding = tried
         left.remove(move)
         order.append(move)
-        for promise in _promises(site, promised):
-            known = needed.get(promise.link, promise)
-            needed[promise.link] = Promise(*map(max, promise, known))
-    return order, tuple(needed[link] for link in sorted(needed))
+        needed.append(promised)
+    return order, _most(site, needed)
 
 
 def _after(embedding: Embedding, move: MachineMove) -> Embedding:

@@ -5,6 +5,10 @@
 The tables are those of ``tenant_tables`` for the whole allocation, a container or a part of the
 fabric that is set aside: by destination and static. Its hosts are the machines of a tree, so the
 engines for trees work on them. A link has one number for each direction.
+
+While links have failed, packets take others until all are up again. What is admitted then has to
+fit both the tables of today and those without faults. So each link between switches has two
+numbers for each direction, one as either tables use it, and every path has the links of both.
 """
 
 from __future__ import annotations
@@ -47,8 +51,9 @@ class Routes:
     """The directed links of an allocation, and the link that each switch takes to each machine.
 
     Machine ``group * slots + slot`` of the tree is the host at that slot of a leaf group. Links
-    are numbered: ``NO_LINK``, ``NO_ROUTE``, up and down of each link between switches, then from
-    each machine to its leaf, then from the leaf to each machine.
+    are numbered: ``NO_LINK``, ``NO_ROUTE``, up and down of each link between switches, as today's
+    tables use it and, where links have ``failed``, as the tables without faults (``whole``) do;
+    then from each machine to its leaf, then from the leaf to each machine.
 
     ``names`` are those of the hosts of the fabric, for operators. Safe to share between threads.
 
@@ -62,6 +67,7 @@ class Routes:
         allocation: Allocation,
         failed: Collection[Link] = (),
         names: Sequence[str] = (),
+        whole: Routes | None = None,
     ) -> None:
         if topology.rails > 1:
             raise InvalidInput("rails", topology.rails, "shared hosts have one rail")
@@ -72,12 +78,18 @@ class Routes:
         self.tree = SlotTree(children, 1, (1.0,) * len(children))
         """Its slots and capacities are not used: a site has its own for each machine and link."""
         self._tree = topology.tree
-        self.links: list[Link] = [
+        own: list[Link] = [
             *sorted(allocation.leaf_links(topology)),
             *sorted(allocation.spine_links(topology)),
         ]
-        self.numbers = {link: number for number, link in enumerate(self.links)}
-        """The place of each link in ``links``."""
+        self.numbers = {link: number for number, link in enumerate(own)}
+        """The place of each link in ``links``, as today's tables use it."""
+        self.failed = frozenset(failed).intersection(self.numbers)
+        """Its links that are down."""
+        self.whole = (whole or Routes(topology, allocation, (), names)) if self.failed else None
+        """The routes without faults; None if these are they."""
+        self.links = own if self.whole is None else own * 2
+        """By number: as today's tables use them, then as those without faults do."""
         self.of_hosts = 2 + 2 * len(self.links)
         """Number of the link from machine 0 to its leaf."""
         self.count = self.of_hosts + 2 * self.tree.machines
@@ -90,10 +102,10 @@ class Routes:
         l2 = self._tree.l2_id(self._tree.m[2], 0)
         spines = self._tree.l2_per_pod * self._tree.spines_per_group
         self._switches = self._tree.leaves + l2 + spines
-        self._head = np.full(2 + 2 * len(self.links), -1, dtype=np.int64)
+        self._head = np.full(2 + 2 * len(own), -1, dtype=np.int64)
         self._out = np.zeros((self.tree.machines, self._switches), dtype=np.int32)
         """By machine and switch: the number of the link taken, less ``NO_ROUTE``."""
-        self._partition = CompactedTree(topology, allocation, self._named, frozenset(failed))
+        self._partition = CompactedTree(topology, allocation, self._named, self.failed)
         self._machines_of = {
             leaf: np.array([self.machine_of(host) for host in hosts], dtype=np.int64)
             for leaf, _, hosts in tenant_ports(topology, allocation)
@@ -103,7 +115,7 @@ class Routes:
         self._missing[list(self._machines_of)] = True
         self._filling = threading.Lock()
         """Held while the entries towards one leaf are filled in."""
-        for link in self.links:
+        for link in own:
             x = self._named(link)
             self._head[x.up], self._head[x.down] = x.upper, x.lower
 
@@ -129,16 +141,35 @@ class Routes:
         host = self.host_of(machine)
         return f"link {'to' if down else 'from'} host {self._names[host] if self._names else host}"
 
+    @property
+    def without_faults(self) -> int:
+        """The first number of a link as the tables without faults use it."""
+        return 2 if self.whole is None else 2 + 2 * len(self.numbers)
+
     @cached_property
-    def cuts(self) -> dict[int, Cut]:
-        """By level of the tree: the links above its vertices."""
+    def lost(self) -> Whole:
+        """Numbers, as today's tables use them, of the links that are down."""
+        up = [2 + 2 * self.numbers[link] for link in sorted(self.failed)]
+        return np.array([number + down for number in up for down in (0, 1)], dtype=np.int64)
+
+    @cached_property
+    def cuts(self) -> dict[int, list[Cut]]:
+        """By level of the tree: the links above its vertices by which either tables lead."""
         found = {}
+        places = np.arange(len(self.links))
+        here = ~np.isin(2 + 2 * places, self.lost)
+        today = places < len(self.numbers)
         for level in range(1, self.tree.top):
-            (links,) = np.nonzero(self.level_of == level)
-            links = links[np.argsort(self.vertex_of[links], kind="stable")]
-            vertices, starts = np.unique(self.vertex_of[links], return_index=True)
-            found[level] = Cut(vertices, links, starts)
+            found[level] = [
+                self._cut(np.nonzero(here & of_tables & (self.level_of == level))[0])
+                for of_tables in ([today] if self.whole is None else [today, ~today])
+            ]
         return found
+
+    def _cut(self, links: Whole) -> Cut:
+        links = links[np.argsort(self.vertex_of[links], kind="stable")]
+        vertices, starts = np.unique(self.vertex_of[links], return_index=True)
+        return Cut(vertices, links, starts)
 
     @cached_property
     def physical(self) -> NDArray[np.int64]:
@@ -156,14 +187,14 @@ class Routes:
 
     @cached_property
     def number_of(self) -> dict[int, int]:
-        """``physical`` the other way round."""
+        """``physical`` the other way round; links as the tables without faults use them."""
         return {number: at for at, number in enumerate(self.physical.tolist()) if number >= 0}
 
     def walk(self, leaves: Whole, machines: Whole) -> NDArray[np.int32]:
-        """Numbers of the links from each leaf to each machine, shape (leaves, machines, STEPS).
+        """Numbers of the links from each leaf to each machine, shape (leaves, machines, steps).
 
-        Links of hosts are left out. After the last link follows ``NO_LINK``; where the tables
-        lead nowhere, ``NO_ROUTE``.
+        Links of hosts are left out. ``STEPS`` for either tables: after the last link follows
+        ``NO_LINK``; where the tables lead nowhere, ``NO_ROUTE``.
         """
         goals = self.leaf_of[machines]
         if self._missing[goals].any():
@@ -174,7 +205,12 @@ class Routes:
             link = np.where(at == goal, NO_LINK, NO_ROUTE + self._out[machines[None, :], at])
             steps.append(link)
             at = np.where(link > NO_ROUTE, self._head[link], np.where(link == NO_ROUTE, goal, at))
-        return np.stack(steps, axis=2).astype(np.int32)
+        today = np.stack(steps, axis=2).astype(np.int32)
+        if self.whole is None:
+            return today
+        others = self.whole.walk(leaves, machines)
+        others[others > NO_ROUTE] += self.without_faults - 2
+        return np.concatenate([today, others], axis=2)
 
     def redirected(self, uplinks: Mapping[tuple[int, int], int]) -> Routes:
         """Copy these routes; leaves reach machines of their pod over other uplinks.
@@ -232,6 +268,8 @@ class Routes:
         for leaf in self._machines_of:
             self._fill(np.array([leaf]))
             yield
+        if self.whole is not None:
+            yield from self.whole.read_ahead()
 
     def _fill(self, leaves: Whole) -> None:
         """Fill in the entries towards the machines of leaves, where they are missing.

@@ -139,7 +139,26 @@ class HeldSlots:
             known = most.get(promise.link, promise)
             most[promise.link] = Promise(*map(max, promise, known))
         promised = tuple(most[link] for link in sorted(most))
-        return HeldSlots(self.demand, tuple(units), promised)
+        return HeldSlots(_larger(self.demand, other.demand), tuple(units), promised)
+
+
+def _larger(one: SlotDemand, other: SlotDemand) -> SlotDemand:
+    """A demand with the larger amounts of both for each virtual machine."""
+    slots = max(one.slots, other.slots)
+    bandwidth, deviation = (
+        max(a, b)
+        if not isinstance(a, tuple) and not isinstance(b, tuple)
+        else tuple(map(max, _padded(a, slots), _padded(b, slots)))
+        for a, b in ((one.bandwidth, other.bandwidth), (one.deviation, other.deviation))
+    )
+    return SlotDemand(slots, bandwidth, deviation)
+
+
+def _padded(amounts: Amounts, slots: int) -> tuple[float, ...]:
+    """One amount for each of so many virtual machines, 0 where there is none."""
+    if not isinstance(amounts, tuple):
+        return (amounts,) * slots
+    return amounts + (0.0,) * (slots - len(amounts))
 
 
 def _most_units(old: Sequence[int], new: Sequence[int], *, alike: bool) -> int:

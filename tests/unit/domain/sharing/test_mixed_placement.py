@@ -92,7 +92,7 @@ def scattered(name, rng):
 def valid(site, judge, means, id=None):
     """All places that fit beside the others, with slots that are free before all moves."""
     at = places(judge, len(means))
-    limit, others = site._capacity.max() / 2**20, used(site, judge, but=id)
+    limit, others = site._capacity.max() / 10**6, used(site, judge, but=id)
     fits = np.ones(len(at), dtype=bool)
     for link, loads in traffic(judge, at, means).items():
         fits &= others.get(link, 0) + loads <= limit + 1e-9
@@ -127,7 +127,7 @@ def test_it_fits_whenever_any_place_does_at_the_least_footprint(name, seed):
         assert answer.cost == MigrationCost(0, footprint(judge, at))
         assert answer.cost.footprint == min(footprint(judge, one) for one in found)
         site.claim(answer.plan.cluster, answer.plan.embedding)
-        assert max(used(site, judge).values()) <= site._capacity.max() / 2**20 + 1e-9
+        assert max(used(site, judge).values()) <= site._capacity.max() / 10**6 + 1e-9
     fits = [n for n in range(1, len(means) + 1) if len(valid(site, judge, means[:n])[0])]
     if not isinstance(answer, Placed):
         largest = MIXED.largest(site, mixed("new", means), budget=None)

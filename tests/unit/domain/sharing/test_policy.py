@@ -269,3 +269,69 @@ def test_every_search_ends_at_the_budget_of_the_request(demand):
         changed = policy.change(inner, present, SlotDemand(9, 0.05), budget)
         assert isinstance(changed, Allocation) or changed.cut_off
         assert budget.left >= 0
+
+
+def down(ledger: Ledger) -> list[LeafLink]:
+    """Fail one uplink of each leaf of the first pod; the others carry its traffic."""
+    lost = [LeafLink(0, leaf, 0) for leaf in (0, 1)]
+    for link in lost:
+        ledger.fail_link(link)
+    return lost
+
+
+def test_who_is_admitted_in_a_fault_keeps_to_the_links_after_the_repair():
+    """Places that fit only the detours, or only the tables without faults, are not given."""
+    for seed in range(60):
+        rng = Random(seed)
+        part = replace(PART, sharing=Sharing(3, rng.choice((1.0, 1.5, 2.0))))
+        ledger = sharing(SlotDemand(rng.randint(1, 6), 0.5), part=part)
+        links = rng.sample(sorted(PART.leaf_links(TOPOLOGY)), rng.randint(1, 2))
+        for link in links:
+            ledger.fail_link(link)
+        policy = SharedSlots()
+        for id in "xyz":
+            demand = SlotDemand(rng.randint(2, 8), rng.choice((0.3, 0.5, 1.0)))
+            answer = policy.propose(ledger.ledger("part"), Request(id, 1, slots=demand))
+            if isinstance(answer, Allocation):
+                ledger.claim(answer)
+        for link in links:
+            ledger.repair_link(link)
+        sharers = list(ledger.sharers())
+        assert slot_violations(TOPOLOGY, INVENTORY, [part], sharers, TABLES) == []
+
+
+def test_a_fault_tells_who_lacks_a_path_and_whose_links_are_overfull():
+    ledger = sharing(SlotDemand(7, 1.0), part=replace(PART, sharing=Sharing(3, 3.0)))
+    inner, policy = ledger.ledger("part"), SharedSlots()
+    assert not policy.lacks(inner, "a").lacks
+    full = max(load.outage for load in policy.loads(inner))
+    link = LeafLink(0, 0, 0)
+    ledger.fail_link(link)
+    told = policy.lacks(inner, "a")
+    assert told.links == (link,)
+    ledger.fail_link(LeafLink(0, 0, 1))
+    told = policy.lacks(inner, "a")
+    assert told.apart
+    assert "no path over its working links is left" in str(told)
+    loads = policy.loads(inner)
+    assert {load.state for load in loads} > {"dead"}
+    assert max(load.outage for load in loads) == 1.0 >= full
+    for failed in (link, LeafLink(0, 0, 1)):
+        ledger.repair_link(failed)
+    assert not policy.lacks(inner, "a").lacks
+
+
+def test_slots_are_given_back_in_a_fault():
+    for demand in (SlotDemand(7, 0.5), SlotDemand(3, (1.0, 0.5, 0.25))):
+        ledger = sharing(demand, part=replace(PART, sharing=Sharing(2, 2.0)))
+        inner = ledger.ledger("part")
+        for link in [link for link in PART.leaf_links(TOPOLOGY) if link.up == 0 or not link.leaf]:
+            ledger.fail_link(link)
+        bandwidth = demand.bandwidth
+        less = bandwidth[:-1] if isinstance(bandwidth, tuple) else bandwidth
+        wanted = SlotDemand(demand.slots - 1, less)
+        answer = SharedSlots().change(inner, inner.allocations["a"], wanted)
+        assert isinstance(answer, Allocation), answer
+        assert (answer.held_slots.demand, answer.unit_moves) == (wanted, ())
+        before = inner.allocations["a"].held_slots.counts
+        assert all(before[host] >= n for host, n in answer.held_slots.counts.items())
