@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 from wsgiref.types import WSGIApplication
 
-from flask import Flask, Response, g, request, send_file
+from flask import Flask, Response, g, request
 from oslo_config import cfg
 from oslo_context.context import RequestContext
 from oslo_log import log as logging
@@ -40,11 +40,12 @@ from laas_service.api import (
     sessions,
     system,
 )
-from laas_service.api.auth import LOCAL, NOBODY, REQUEST_ID, Gate
+from laas_service.api.auth import LOCAL, NOBODY, Gate
 from laas_service.api.metrics import ServiceMetrics
 from laas_service.api.policies import METRICS
 from laas_service.api.proxies import Proxies
 from laas_service.api.rate_limit import CHANGES, Buckets
+from laas_service.api.rendering import Rendering, response
 from laas_service.api.request_parsing import parsed
 from laas_service.api.resource import Answer, Call, Operation
 from laas_service.api.session_cookies import VISIT
@@ -115,7 +116,13 @@ ROUTES = (
         f"{FABRIC}/utilization", fabrics.utilization, "laas:fabric:get", schemas.UtilizationAnswer
     ),
     _get(f"{FABRIC}/fit", fabrics.fit, "laas:fabric:get", schemas.FitAnswer),
-    _get(f"{FABRIC}/map", fabrics.show_map, "laas:fabric:map", schemas.FabricMap),
+    Operation(
+        "GET",
+        f"{FABRIC}/map",
+        fabrics.show_map,
+        "laas:fabric:map",
+        {200: schemas.FabricMap, 304: schemas.Unchanged},
+    ),
     _get(f"{FABRIC}/make-room", fabrics.show_room, "laas:fabric:make_room", schemas.QueueRoomShown),
     Operation(
         "POST",
@@ -311,6 +318,7 @@ class RequestPipeline:
         self._buckets = Buckets(lambda: (conf.limits.rate, conf.limits.burst), time.monotonic)
         self._change_buckets = Buckets(lambda: CHANGES, time.monotonic)
         self._check_again = -math.inf
+        self._rendering = Rendering()
 
     def opened(self) -> None:
         """Start the clock, and give the log the request's context.
@@ -350,7 +358,7 @@ class RequestPipeline:
         answer = route.view(call, **variables, **parsed(route))
         if isinstance(answer.body, schemas.Problem) and answer.body.reason:
             self._metrics.refused(answer.body.reason.value)
-        return _response(answer)
+        return self._rendering.response(answer)
 
     def _check_tables(self) -> None:
         """Check the tables, unless a check succeeded within ``READY`` seconds."""
@@ -388,28 +396,8 @@ def _address() -> str:
     return quote(text, safe="/?&=%+,:;@~!*'()$")[:LOGGED]
 
 
-def _response(answer: Answer) -> Response:
-    body = answer.body
-    if isinstance(body, schemas.Problem):
-        request_id = request.environ.get(REQUEST_ID)
-        body = body.model_copy(update={"request_id": request_id})
-    if isinstance(body, schemas.Octets):
-        return send_file(body.root, schemas.media(type(body)), etag=False)
-    if isinstance(body, schemas.Text):
-        text = body.root
-    else:
-        text = body.model_dump_json(
-            by_alias=True,
-            exclude=answer.without,
-            exclude_none=isinstance(body, schemas.Problem),
-        )
-    response = Response(text, answer.status, content_type=schemas.media(type(body)))
-    response.headers.update(answer.headers)
-    return response
-
-
 def _problem(document: schemas.Problem, headers: Mapping[str, str]) -> Response:
-    return _response(Answer(document.status, document, headers))
+    return response(Answer(document.status, document, headers), document)
 
 
 def _our_error(error: LaasError) -> Response:

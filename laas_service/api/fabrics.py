@@ -2,6 +2,11 @@
 
 """Fabrics: utilization, inventory, fit, routing; states of hosts and links."""
 
+from collections.abc import Callable
+from hashlib import sha256
+
+from pydantic import BaseModel
+
 from laas_service.api import errors, policies, schemas
 from laas_service.api.resource import Answer, Call, page
 from laas_service.api.slots import slot_demand
@@ -15,6 +20,7 @@ from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
 from laas_service.domain.topology import Link, link_name, parse_link
+from laas_service.version import VERSION
 
 
 def index(call: Call, query: schemas.Paging) -> Answer:
@@ -83,7 +89,9 @@ def _slots(query: schemas.SlotsQuery) -> SlotDemand | None:
     return None
 
 
-def show_map(call: Call, fabric_id: str, query: schemas.MapQuery) -> Answer:
+def show_map(
+    call: Call, fabric_id: str, query: schemas.MapQuery, headers: schemas.IfNoneMatch
+) -> Answer:
     """Show a map of the fabric: its cables by level with owner, state and load, and tenants.
 
     The own project's, unless the caller may see the inventory; all else looks alike then.
@@ -96,10 +104,31 @@ def show_map(call: Call, fabric_id: str, query: schemas.MapQuery) -> Answer:
     if query.hosts is not None or slots is not None:
         risks = tuple(query.risks or ())
         question = Question(query.hosts or 0, query.policy or "", slots, query.parent, risks)
-    shown = call.use_cases.maps.fabric_map(
-        call.caller, fabric_id, everything, question, named=call.may_name
-    )
-    return Answer(200, schemas.FabricMap.model_validate(shown))
+
+    def shown() -> schemas.FabricMap:
+        drawn = call.use_cases.maps.fabric_map(
+            call.caller, fabric_id, everything, question, named=call.may_name
+        )
+        return schemas.FabricMap.model_validate(drawn)
+
+    if question is not None:
+        return Answer(200, shown())
+    return _unless_known(call, fabric_id, everything, headers.if_none_match, shown)
+
+
+def _unless_known(
+    call: Call, fabric_id: str, everything: bool, known: str | None, shown: Callable[[], BaseModel]
+) -> Answer:
+    """304 if the map is the one that the caller has; else the map, made once for all who see it."""
+    own = call.caller.project_id
+    scope = ["" if everything and call.caller.admin else own, everything, call.may_name(own)]
+    revision = call.use_cases.maps.revision(fabric_id, lately=known is not None)
+    text = repr((VERSION, fabric_id, call.caller.admin, scope, revision))
+    etag = f'W/"{sha256(text.encode()).hexdigest()}"'
+    tags = {"ETag": etag, "Cache-Control": "private, no-cache"}
+    if known is not None and etag in known:
+        return Answer(304, schemas.Unchanged(None), tags)
+    return Answer(200, shown, tags)
 
 
 def make_room(

@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from laas_service.api.microversions import HEADER, LONGEST, NEWEST, SERVICE_TYPE
 from laas_service.api.resource import Operation
-from laas_service.api.schemas import Problem, media
+from laas_service.api.schemas import Problem, Unchanged, media
 
 _VERSION = {
     "name": HEADER,
@@ -163,5 +163,7 @@ def _inlined(value: Any, definitions: dict[str, Any]) -> Any:
 
 
 def _response(status: int, schema: type[BaseModel], reference: dict[str, Any]) -> dict[str, Any]:
+    if schema is Unchanged:
+        return {"description": HTTPStatus(status).phrase}
     kind = media(schema).partition(";")[0]
     return {"description": HTTPStatus(status).phrase, "content": {kind: {"schema": reference}}}

@@ -30,10 +30,13 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status, a body and headers; the fields of ``without`` are left out of the body."""
+    """A status, a body and headers; the fields of ``without`` are left out of the body.
+
+    A body that is called is made when it is needed: all answers with the same ``ETag`` share it.
+    """
 
     status: int
-    body: BaseModel
+    body: BaseModel | Callable[[], BaseModel]
     headers: Mapping[str, str] = field(default_factory=dict)
     without: Mapping[str, Any] | None = None
     """As pydantic's ``exclude``."""

@@ -2,6 +2,8 @@
 
 """The use case of the fabric's map: who owns what, what waits, what is down, why it is refused."""
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -40,6 +42,12 @@ MOST_CHANGES = 2000
 MOST_FAULTS = 1000
 """The most hosts, links and switches that a map lists as not up."""
 
+
+LATELY = 0.5
+"""Seconds for which a process does not ask the database again whether a map has changed."""
+
+EXPECTED = 60
+"""Seconds after which expected starts are computed again although nothing was recorded."""
 
 Section = TypeVar("Section")
 
@@ -83,6 +91,7 @@ class FabricMaps:
         self._shared = shared
         self._search_budget = search_budget
         self._clock = clock
+        self._revisions: dict[str, tuple[float, str]] = {}
 
     def fabric_map(
         self,
@@ -143,6 +152,20 @@ class FabricMaps:
             "faults": section("faults", lambda: self._faults(fabric, ledger, viewer), []),
             "question": question and self._answer(caller, fabric_id, ledger, question, everything),
         }
+
+    def revision(self, fabric_id: str, *, lately: bool) -> str:
+        """A text that changes when the map does; ``lately``: as it was ``LATELY`` seconds ago.
+
+        Expected starts of queued requests depend on the time, so it changes with that too.
+
+        Raises:
+            NotFound: there is no such fabric.
+        """
+        at, known = self._revisions.get(fabric_id, (-math.inf, ""))
+        if not lately or time.monotonic() - at >= LATELY:
+            at, known = time.monotonic(), self._store.fabrics.revision(fabric_id)
+            self._revisions[fabric_id] = (at, known)
+        return f"{known} {int(self._clock().timestamp() // EXPECTED)}"
 
     def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
         while True:

@@ -19,7 +19,7 @@ from typing import Any
 CONTENT_TYPE = "text/html; charset=utf-8"
 
 
-SCRIPTS = ("sign_in.js", "page.js")
+SCRIPTS = ("helpers.js", "sign_in.js", "live.js", "page.js")
 """The files of the script, each after those that it uses."""
 
 

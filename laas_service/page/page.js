@@ -11,40 +11,13 @@
   const canvas = at("cells"), pen = canvas.getContext("2d", { alpha: false });
   let map, panels, view, chosen = null, focusTenant = null, queued = false, colours = {};
 
-  // -- small helpers ----------------------------------------------------------
-
-  function element(name, attributes = {}, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-      if (key === "click") made.addEventListener("click", value);
-      else if (value !== null && value !== false) made.setAttribute(key, value);
-    }
-    made.append(...children.filter((child) => child !== null && child !== undefined));
-    return made;
-  }
-  function drawn(name, attributes = {}, ...children) {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...children);
-    return made;
-  }
-  function bytes(text) {
-    const plain = atob(text), made = new Uint8Array(plain.length);
-    for (let i = 0; i < plain.length; i++) made[i] = plain.charCodeAt(i);
-    return made;
-  }
-  function words(text) {
-    const raw = bytes(text), made = new Uint16Array(raw.length / 2);
-    for (let i = 0; i < made.length; i++) made[i] = raw[2 * i] | (raw[2 * i + 1] << 8);
-    return made;
-  }
-  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const moment = (text) => (text ? new Date(text).toLocaleString() : "-");
-  const counted = (number, one, many) => `${number} ${number === 1 ? one : many}`;
-
   // -- the map ----------------------------------------------------------------
 
   function load(document_) {
+    const same = map && JSON.stringify(map.tree) === JSON.stringify(document_.tree);
+    const kept = same && { view, below: map.podsBelow, question: map.question,
+      chosen: chosen && [chosen.panel.name, chosen.cell],
+      tenant: focusTenant === null ? null : map.tenants[focusTenant].id };
     map = document_;
     const hosts = matrix("hosts"), leaf = matrix("leaf"), spine = matrix("spine");
     const [down, up] = map.tree.cables, width1 = map.tree.w[1], width2 = map.tree.w[2];
@@ -66,9 +39,29 @@
     focusTenant = null;
     document.title = `${map.fabric} - fabric map`;
     at("name").textContent = map.fabric;
+    if (same) restore(kept);
+    else whole();
     paintPanels();
-    whole();
+    const focus = focusedButton();
     texts();
+    if (same) find(at("search").value, false);
+    focus();
+  }
+  // Tables are made anew; the button that had the focus has it again afterwards.
+  function focusedButton() {
+    const table_ = document.activeElement.closest("table");
+    const all = () => [...table_.querySelectorAll("button")];
+    const place_ = table_ ? all().indexOf(document.activeElement) : -1;
+    return () => place_ >= 0 && all()[place_] && all()[place_].focus();
+  }
+  // What the person looks at stays where it is, while all that is shown becomes new.
+  function restore(kept) {
+    view = kept.view;
+    map.podsBelow = kept.below;
+    map.question = map.question || kept.question;
+    focusTenant = kept.tenant === null ? null : map.tenantOf.get(kept.tenant) ?? null;
+    const panel = kept.chosen && panels.find((one) => one.name === kept.chosen[0]);
+    if (panel) choose(panel, kept.chosen[1], false);
   }
   function matrix(name) {
     const raw = map.matrices[name];
@@ -90,24 +83,12 @@
 
   // -- colours ----------------------------------------------------------------
 
-  function rgb(colour) {
-    const hex = /^#(..)(..)(..)$/.exec(colour);
-    return hex ? [1, 2, 3].map((i) => parseInt(hex[i], 16)) : [128, 128, 128];
-  }
   function tenantColour(number) {
     const dark = document.documentElement.dataset.theme === "dark";
     const hue = (number * 137.508 + 205) % 360, step = Math.floor(number / 9) % 3;
     const light = (dark ? 62 : 42) + (dark ? -8 : 8) * step;
     return hsl(hue, 62 - 12 * (Math.floor(number / 27) % 3), light);
   }
-  function hsl(hue, saturation, lightness) {
-    const s = saturation / 100, l = lightness / 100, a = s * Math.min(l, 1 - l);
-    return [0, 8, 4].map((n) => {
-      const k = (n + hue / 30) % 12;
-      return Math.round(255 * (l - a * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
-    });
-  }
-  const css = (colour) => `rgb(${colour[0]},${colour[1]},${colour[2]})`;
   function loadColour(percent) {
     const dark = document.documentElement.dataset.theme === "dark";
     return hsl(215 - 1.9 * Math.min(percent, 110), 65, dark ? 30 + percent / 4 : 82 - percent / 2.4);
@@ -405,7 +386,7 @@
         moment(fault.since), fault.evidence]), "Nothing is failed, drained or being repaired.");
     question();
     utilization();
-    at("tree-section").hidden = true;
+    if (focusTenant === null) at("tree-section").hidden = true;
   }
   function place(fault) {
     const text = `${fault.kind} ${fault.name}`;
@@ -579,12 +560,12 @@
 
   // -- search -----------------------------------------------------------------
 
-  function find(text) {
+  function find(text, move = true) {
     const wanted = text.trim().toLowerCase(), status = at("found");
     if (!wanted) {
       tenantTable(map.tenants.map((_, number) => number));
       hostTable(map.hosts.map((_, number) => number));
-      status.textContent = "";
+      if (move) status.textContent = "";
       return;
     }
     const has = (...values) => values.some((value) => String(value || "").toLowerCase().includes(wanted));
@@ -593,6 +574,7 @@
     map.hosts.forEach((host, number) => has(host[0], ...host[2]) && hosts.push(number));
     tenantTable(tenants);
     hostTable(hosts);
+    if (!move) return;
     const link = /^(leaf|spine)-(\d+)-(\d+)-(\d+)$/.exec(wanted);
     const hit = (link && cable(link)) || port(wanted) || exact(wanted, hosts) || switchRow(wanted);
     if (hit) choose(hit[0], hit[1]);
@@ -757,6 +739,7 @@
       if (!answer.ok) throw new Error(await login.refusal(answer));
       load(await answer.json());
       at("found").textContent = "";
+      if (!asked) live.follow(given.source, answer, load);
     } catch (error) {
       at("found").textContent = `No map: ${error.message}`;
     }

@@ -20,10 +20,10 @@ const login = (() => {
   }
 
   // An address of the service, asked with the session if there is one.
-  async function ask(address, { method = "GET", body, headers = {} } = {}) {
+  async function ask(address, { method = "GET", body, headers = {}, signal } = {}) {
     const known = needed && session();
     const answer = await fetch(address, {
-      method, cache: "no-store", credentials: "same-origin", body: body && JSON.stringify(body),
+      method, signal, cache: "no-store", credentials: "same-origin", body: body && JSON.stringify(body),
       headers: { ...headers, ...(known ? { [HEADER]: known.secret } : {}),
         ...(body ? { "Content-Type": "application/json" } : {}) },
     });
@@ -38,6 +38,7 @@ const login = (() => {
   function shut(text) {
     remember(null);
     clearTimeout(timer);
+    live.stop();
     document.documentElement.dataset.signedIn = "no";
     document.documentElement.dataset.ready = "yes";
     at("refused").textContent = text;

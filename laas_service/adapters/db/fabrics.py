@@ -4,9 +4,10 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, bindparam, delete, exists, func, select
 
 from laas_service.adapters.db import allocation_rows, models
 from laas_service.adapters.db.apart import refuse_shared
@@ -19,7 +20,7 @@ from laas_service.adapters.db.transactions import locked_generation
 from laas_service.adapters.documents import inventory_document, topology_document
 from laas_service.app.lifecycle import OVER
 from laas_service.app.records import FabricRecord
-from laas_service.domain.errors import Conflict, InvalidInput
+from laas_service.domain.errors import Conflict, InvalidInput, NotFound
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import Topology
@@ -29,6 +30,48 @@ FABRIC_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """A fabric's id is also the name of a directory."""
 
 _FABRICS = select(models.FabricRow.id)
+_ALLOCATION, _HOST, _LINK = models.AllocationRow, models.HostStateRow, models.LinkStateRow
+_SWITCH, _COUNTERS = models.SwitchStateRow, models.PortCountersRow
+
+
+def _one(value: Any, table: type[models.Base], *conditions: ColumnElement[bool]) -> Any:
+    of_fabric = table.__table__.c.fabric == bindparam("fabric")
+    return select(value).select_from(table).where(of_fabric, *conditions).scalar_subquery()
+
+
+_LIVE = _ALLOCATION.state.not_in([state.value for state in OVER])
+_REVISION = select(
+    models.FabricRow.generation,
+    models.FabricRow.stamp,
+    models.FabricRow.layout,
+    _one(func.count(), _ALLOCATION, _LIVE),
+    _one(func.max(_ALLOCATION.sequence), _ALLOCATION, _LIVE),
+    _one(func.sum(_ALLOCATION.version), _ALLOCATION, _LIVE),
+    *(
+        _one(value, table)
+        for table in (_HOST, _LINK)
+        for value in (
+            func.count(),
+            func.max(table.operator_since),
+            func.max(table.observed_since),
+            func.sum(func.length(table.evidence)),
+        )
+    ),
+    _one(func.max(_HOST.nova_since), _HOST),
+    _one(func.sum(func.length(_HOST.nova_evidence)), _HOST),
+    *(
+        _one(value, _SWITCH)
+        for value in (func.count(), func.max(_SWITCH.since), func.max(_SWITCH.repaired_at))
+    ),
+    _one(
+        func.max(_COUNTERS.read_at),
+        _COUNTERS,
+        exists().where(models.SharedLinkRow.fabric == bindparam("fabric")),
+    ),
+).where(models.FabricRow.id == bindparam("fabric"))
+"""Moves with everything that a map shows; an allocation that comes or goes moves count or sequence,
+and each other change of one its version."""
+
 _GENERATIONS = select(models.FabricRow.id, models.FabricRow.generation, models.FabricRow.stamp)
 
 
@@ -61,6 +104,13 @@ class StoredFabrics(DesiredState, GenerationRecovery, Reimports):
             cached = self.ledgers.caught_up(session, fabric_id)
         self.settle(fabric_id)
         return cached.ledger, cached.generation
+
+    def revision(self, fabric_id: str) -> str:
+        with self.transactions.reading() as session:
+            row = session.execute(_REVISION, {"fabric": fabric_id}).one_or_none()
+        if row is None:
+            raise NotFound("fabric", fabric_id)
+        return " ".join(map(str, row))
 
     def add(self, id: str, topology: Topology, inventory: Inventory) -> FabricRecord:
         """Raises: ManagedElsewhere: another fabric has one of its switches or ports."""

@@ -335,6 +335,13 @@ class FitQuery(Wishes, SlotsQuery):
         return value.split(",") if isinstance(value, str) else value
 
 
+class IfNoneMatch(Schema):
+    if_none_match: Annotated[
+        str | None, Field(alias="If-None-Match", max_length=LONGEST_HEADER)
+    ] = None
+    """The ETag of an answer that the caller has: 304 if it is still true."""
+
+
 class MapQuery(SlotsQuery):
     hosts: Annotated[int | None, Field(ge=1, le=MOST_HOSTS)] = None
     """Show whether so many hosts fit, and where."""

@@ -133,6 +133,10 @@ class SessionEnded(Schema):
     ended: Literal[True]
 
 
+class Unchanged(RootModel[None]):
+    """No body: what the caller has is still true."""
+
+
 class Document(RootModel[dict[str, Any]]):
     """An OpenAPI document."""
 

@@ -31,6 +31,12 @@ class Fabrics(Protocol):
         All threads of this process share the object: read it, do not write it. ``NotFound``.
         """
 
+    def revision(self, fabric_id: str) -> str:
+        """A text that changes with everything that a map of the fabric shows. ``NotFound``.
+
+        It changes with errors, names and evidence too, which the generation does not count.
+        """
+
     def in_past(self, fabric_id: str, generation: int, stamp: str) -> bool:
         """Whether a generation of routes is one that the database has, or had before.
 

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from base64 import b64decode
+from datetime import datetime
 
 import pytest
+from flask.testing import FlaskClient
 
 from tests.functional.api.test_resize import work as work
 from tests.functional.api.test_tenants import TokensAsHeaders
@@ -107,7 +110,7 @@ def test_a_tenant_sees_its_own_part(deployment, client, allocate):
 
 
 def sizes(shown):
-    moments = [at for at, _ in shown["series"]]
+    moments = [datetime.fromisoformat(at) for at, _ in shown["series"]]
     assert moments == sorted(moments)
     return [hosts for _, hosts in shown["series"]]
 
@@ -137,6 +140,7 @@ def test_a_tenant_sees_its_own_hosts_over_time(deployment, client, allocate):
     blue = allocate(9, "blue", project_id="blue")
     allocate(5, "red", project_id="red")
     client.delete(f"/v1/allocations/{blue['id']}?wait=5")
+    deployment.slept += 60
     allocate(4, "blue2", project_id="blue")
     tenant = deployment.client(TokensAsHeaders)
     shown = sizes(tenant.get(MAP, headers={"X-Auth-Token": "watch"}).json)
@@ -176,3 +180,75 @@ def test_with_logins_the_page_holds_no_data(deployment, query):
         assert answer.status_code == 200
         assert '{"source":""}' in answer.text
         assert "/v1/fabrics/" not in answer.text
+
+
+def changed_by(client, act, headers=None):
+    """Whether the map says 304 before something happens, and something new after it."""
+    before = client.get(MAP, headers=headers)
+    known = {"If-None-Match": before.headers["ETag"], **(headers or {})}
+    assert client.get(MAP, headers=known).status_code == 304
+    act()
+    after = client.get(MAP, headers=headers)
+    return after.headers["ETag"] != before.headers["ETag"]
+
+
+def test_a_map_that_has_not_changed_is_not_sent_again(client, deployment, allocate):
+    """Everything that the map shows changes its ETag, also what the generation does not count."""
+    made = allocate(9)
+    path = f"/v1/allocations/{made['id']}"
+    store, host = deployment.store, f"{F}/hosts/node31"
+
+    def say(text):
+        later = deployment.clock()
+        return lambda: store.allocations.postpone(made["id"], later, text)
+
+    for what, act in {
+        "a new tenant": lambda: allocate(2, "red"),
+        "a new name": lambda: client.patch(path, json={"name": "blau"}),
+        "a step that has to wait": say("Nova does not answer"),
+        "the reason of it": say("Nova answers 503"),
+        "a drained host": lambda: client.patch(host, json={"state": "drained"}),
+        "its failure": lambda: client.patch(host, json={"state": "failed"}),
+        "its repair": lambda: client.patch(host, json={"state": "up"}),
+        "a request that waits": lambda: client.post(
+            "/v1/allocations", json={"name": "w", "hosts": 30, "wait": True}
+        ),
+        "the time, while one waits": lambda: deployment.sleep(61),
+        "an end": lambda: client.delete(f"{path}?wait=5"),
+    }.items():
+        assert changed_by(client, act), what
+    assert not changed_by(client, lambda: client.get(f"{MAP}?hosts=3"))
+
+
+def test_each_viewer_has_its_own_etag(deployment, allocate):
+    """Nobody gets 304, or a kept answer, for a map that another one saw."""
+    allocate(9, "blue", project_id="blue")
+    allocate(5, "red", project_id="red")
+    tenant = deployment.client(TokensAsHeaders)
+    seen = {}
+    for token in ("admin", "watch", "red", "service"):
+        answer = tenant.get(MAP, headers={"X-Auth-Token": token})
+        if answer.status_code == 200:
+            seen[token] = (answer.headers["ETag"], answer.json["tenants"])
+            known = {"X-Auth-Token": token, "If-None-Match": answer.headers["ETag"]}
+            assert tenant.get(MAP, headers=known).status_code == 304
+    assert len({etag for etag, _ in seen.values()}) == len(seen) >= 3
+    for token in seen:
+        known = {
+            "X-Auth-Token": token,
+            "If-None-Match": ", ".join(e for t, (e, _) in seen.items() if t != token),
+        }
+        assert tenant.get(MAP, headers=known).status_code == 200
+    forged = {"X-Auth-Token": "forged", "If-None-Match": seen["admin"][0]}
+    assert tenant.get(MAP, headers=forged).status_code == 401
+
+
+def test_a_long_map_is_compressed(client, allocate):
+    allocate(20)
+    plain = client.get(MAP)
+    browser = FlaskClient(client.application, client.application.response_class)
+    packed = browser.get(MAP, headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert "Accept-Encoding" in packed.headers["Vary"]
+    assert len(packed.data) < len(plain.data) / 3
+    assert json.loads(gzip.decompress(packed.data)) == plain.json

@@ -32,3 +32,40 @@ def test_a_page_answers_who_owns_a_cable_and_why_not(deployment, client, allocat
         assert green["name"] in browser.text("#question")
         assert browser.problems() == []
         assert all(request.startswith(url) for request in browser.requests())
+
+
+REQUESTS = "performance.getEntriesByType('resource')"
+
+
+def until(browser, condition):
+    browser.run(
+        f"new Promise((done) => {{ const look = () => ({condition}) ? done(true) :"
+        " setTimeout(look, 20); look(); })"
+    )
+
+
+def test_the_page_keeps_itself_up_to_date(deployment, client, allocate):
+    """Without reload: a new tenant, a failed host and a lost connection; little is sent else."""
+    allocate(9, "blue")
+    site = Site.__new__(Site)
+    site.deployment = deployment
+    with Chromium() as browser:
+        with served(site) as url:
+            browser.open(f"{url}/view")
+            browser.type("#search", "node00")
+            browser.type("#search", "")
+            browser.run("document.querySelector('#tenants button').focus()")
+            until(browser, "document.querySelector('#live').textContent.startsWith('Live')")
+            until(browser, f"{REQUESTS}.some((one) => one.responseStatus === 304)")
+            browser.run("window.marked = true")
+            allocate(4, "green")
+            client.patch("/v1/fabrics/main/hosts/node31", json={"state": "failed"})
+            until(browser, "document.querySelector('#faults').textContent.includes('node31')")
+            assert "green" in browser.text("#tenants")
+            assert "Host\nnode00" in browser.text("#cell"), "the chosen cell stays chosen"
+            assert browser.run("window.marked"), "the page was not loaded again"
+            assert browser.run("document.activeElement.textContent") == "blue"
+            assert browser.problems() == []
+        until(browser, "document.querySelector('#live').textContent.startsWith('No connection')")
+        assert "The connection is lost" in browser.text("#found")
+        assert "green" in browser.text("#tenants"), "the last map stays"

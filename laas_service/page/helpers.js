@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+"use strict";
+// Elements, packed numbers, words and colours that all parts of the page use.
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "click") made.addEventListener("click", value);
+    else if (value !== null && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+function drawn(name, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+function bytes(text) {
+  const plain = atob(text), made = new Uint8Array(plain.length);
+  for (let i = 0; i < plain.length; i++) made[i] = plain.charCodeAt(i);
+  return made;
+}
+function words(text) {
+  const raw = bytes(text), made = new Uint16Array(raw.length / 2);
+  for (let i = 0; i < made.length; i++) made[i] = raw[2 * i] | (raw[2 * i + 1] << 8);
+  return made;
+}
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const moment = (text) => (text ? new Date(text).toLocaleString() : "-");
+const counted = (number, one, many) => `${number} ${number === 1 ? one : many}`;
+
+function rgb(colour) {
+  const hex = /^#(..)(..)(..)$/.exec(colour);
+  return hex ? [1, 2, 3].map((i) => parseInt(hex[i], 16)) : [128, 128, 128];
+}
+function hsl(hue, saturation, lightness) {
+  const s = saturation / 100, l = lightness / 100, a = s * Math.min(l, 1 - l);
+  return [0, 8, 4].map((n) => {
+    const k = (n + hue / 30) % 12;
+    return Math.round(255 * (l - a * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
+  });
+}
+const css = (colour) => `rgb(${colour[0]},${colour[1]},${colour[2]})`;
