@@ -24,6 +24,7 @@ TREE = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "laas_doctor",
     "laas_service",
+    "laas_verify_certificate",
     "nova_filters",
     "opensm_writer",
     "slurm_plugin",

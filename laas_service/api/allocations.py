@@ -155,6 +155,13 @@ def history(call: Call, allocation_id: str, query: schemas.Paging) -> Answer:
     return Answer(200, schemas.HistoryAnswer(history=shown, next=following))
 
 
+def certificate(call: Call, allocation_id: str, query: schemas.CertificateQuery) -> Answer:
+    """Certify what an allocation owns, and which routes were read in the switches."""
+    certificates = call.use_cases.certificates
+    signed = certificates.certificate(call.caller, allocation_id, query.nonce)
+    return Answer(200, schemas.Certificate.showing(signed))
+
+
 def change(
     call: Call,
     allocation_id: str,

@@ -230,6 +230,12 @@ ROUTES = (
     _get(
         f"{ALLOCATION}/history", allocations.history, "laas:allocation:get", schemas.HistoryAnswer
     ),
+    _get(
+        f"{ALLOCATION}/certificate",
+        allocations.certificate,
+        "laas:allocation:get",
+        schemas.Certificate,
+    ),
     Operation(
         "PATCH",
         ALLOCATION,

@@ -171,6 +171,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             "GET /v1/allocations",
             f"GET {allocation}",
             f"GET {allocation}/history",
+            f"GET {allocation}/certificate",
         ),
         _rule(
             "laas:quota:get",

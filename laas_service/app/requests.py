@@ -5,6 +5,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from laas_service.app.lifecycle import Change
 from laas_service.app.records import (
@@ -29,6 +30,7 @@ from laas_service.domain.allocation import (
 )
 from laas_service.domain.compute_hosts import Cause
 from laas_service.domain.constraints import Constraints, ContentionFree
+from laas_service.domain.errors import Conflict
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.observation import Mode
@@ -79,6 +81,20 @@ class ServicePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Envelope:
+    """A signed statement: a JWS in flattened JSON (RFC 7515, section 7.2.2), by its parts."""
+
+    payload: str
+    protected: str
+    signature: str
+
+
+def unsigned(statement: Mapping[str, Any]) -> Envelope:
+    """Raises: Conflict, because this process has no keys."""
+    raise Conflict("this process has no keys for certificates")
+
+
+@dataclass(frozen=True, slots=True)
 class Runtime:
     """What a process gives its use cases."""
 
@@ -88,6 +104,8 @@ class Runtime:
     """Wakes a worker; if it is lost, the worker acts one poll interval later."""
     new_id: Callable[[], str]
     """Gives a fresh allocation id."""
+    sign: Callable[[Mapping[str, Any]], Envelope] = unsigned
+    """Signs a certificate. Raises: Unavailable, if a key cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.allocation_views import AllocationViews
 from laas_service.app.allocations import AllocationUseCases
+from laas_service.app.certificates import Certificates
 from laas_service.app.changes import ChangeUseCases
 from laas_service.app.components import ComponentUseCases
 from laas_service.app.fabric_maps import FabricMaps
@@ -131,6 +132,7 @@ class UseCases:
             wake=wake,
             live_ports=offer.live_ports,
         )
+        self.certificates = Certificates(store, lookup, runtime)
         self.components = ComponentUseCases(store, wake=wake)
         self.fabrics = FabricUseCases(
             store,

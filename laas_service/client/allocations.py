@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import time
 import uuid
@@ -232,6 +233,28 @@ class History(ListCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         return list(rest.listed(f"{_path(rest, args)}/history", "history"))
+
+
+class Certify(RestCommand):
+    """Print the certificate of an allocation's isolation, for laas-verify-certificate"""
+
+    arguments = (
+        ALLOCATION,
+        argument("--output", metavar="FILE", help="write the certificate into this file"),
+        argument("--nonce", metavar="TEXT", help="a text that the certificate is to repeat"),
+    )
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        signed = rest.get(f"{_path(rest, args)}/certificate", nonce=args.nonce)
+        if args.output is not None:
+            written(args.output, json.dumps(signed, indent=2) + "\n")
+        return signed
+
+    def carry_out(self, args: argparse.Namespace) -> int:
+        signed = self.answered(args)
+        if args.output is None or self.for_programs:
+            self.app.stdout.write(json.dumps(signed, indent=2) + "\n")
+        return 0
 
 
 class Ranks(RestCommand):

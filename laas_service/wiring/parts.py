@@ -5,10 +5,12 @@
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 from keystoneauth1 import loading
 from keystoneauth1.adapter import Adapter
@@ -17,6 +19,7 @@ from oslo_config import cfg
 
 from laas_service import conf
 from laas_service.adapters import ironic, messaging, neutron, nova, process_names
+from laas_service.adapters.certificate_keys import CertificateKeys
 from laas_service.adapters.compute_directory import DirectoryCompute
 from laas_service.adapters.db.leases import SqlLeases
 from laas_service.adapters.db.outbox import SqlOutbox
@@ -33,7 +36,7 @@ from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import ReadBack, RecordedSwitches
 from laas_service.app.queue_moves import QueueMoves
 from laas_service.app.quotas import ProjectLimits
-from laas_service.app.requests import Runtime, ServicePolicy
+from laas_service.app.requests import Envelope, Runtime, ServicePolicy
 from laas_service.app.use_cases import UseCases, every_policy, in_background
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Intervals, Renewal
@@ -315,6 +318,10 @@ class Parts:
             if self.notifier:
                 self.notifier.stop(timeout=1)  # it may wait for the broker for ever
 
+    def _sign(self, statement: Mapping[str, Any]) -> Envelope:
+        """Sign a certificate by the keys under the state directory. Raises: Unavailable."""
+        return CertificateKeys(Path(self._conf.state_dir) / "certificate-keys").sign(statement)
+
     @cached_property
     def admission_queue(self) -> AdmissionQueue:
         policies = every_policy(SharedSlots())
@@ -371,7 +378,7 @@ class Parts:
                 live_ports=compute.live_ports,
                 move_window=WorkerOptions.of(self._conf).move_window,
             ),
-            Runtime(utc_now, self.collector.sleep, wake, lambda: str(uuid.uuid4())),
+            Runtime(utc_now, self.collector.sleep, wake, lambda: str(uuid.uuid4()), self._sign),
             registry=self.subnet_managers.registry(wake),
             projects=self.projects,
             ahead=in_background,

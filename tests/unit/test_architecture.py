@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "doc/source/contributor/architecture.rst"
 ROOTS = (
-    *("laas_doctor", "laas_service", "opensm_writer", "nova_filters", "slurm_plugin"),
-    "watcher_plugin",
+    *("laas_doctor", "laas_service", "laas_verify_certificate", "opensm_writer", "nova_filters"),
+    *("slurm_plugin", "watcher_plugin"),
 )
 """``laas-research`` has one line, as it is a distribution of its own."""
 

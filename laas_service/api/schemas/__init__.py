@@ -21,6 +21,7 @@ from laas_service.api.schemas.allocations import (
     AllocationAnswer,
     AllocationList,
     AllocationSummary,
+    Certificate,
     Changed,
     DegradedAnswer,
     DryRun,
@@ -61,6 +62,7 @@ from laas_service.api.schemas.plans import (
 from laas_service.api.schemas.requests import (
     AllocationChange,
     AllocationQuery,
+    CertificateQuery,
     Class,
     Constraints,
     FitQuery,

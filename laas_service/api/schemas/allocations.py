@@ -53,6 +53,14 @@ class HistoryAnswer(Schema):
     """The next page."""
 
 
+class Certificate(Shown):
+    """A JWS (RFC 7515) in flattened JSON, signed by Ed25519; ``payload`` is canonical JSON."""
+
+    payload: str
+    protected: str
+    signature: str
+
+
 _OF_SLOTS = frozenset(SlotsShown.model_fields)
 _OF_HOSTS = frozenset(HoldingAnswer.model_fields) - {"hosts"} | {"constraints", "bridge"}
 _KEYS = frozenset({"pkey", "pkeys"})

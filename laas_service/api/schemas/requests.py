@@ -106,6 +106,11 @@ class AllocationQuery(Paging):
     """Those of every project (administrators); from version 1.1 on."""
 
 
+class CertificateQuery(Schema):
+    nonce: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    """A text that nobody can guess; the certificate repeats it, so it is no older one."""
+
+
 Trait = Annotated[str, Field(max_length=255, pattern=TRAIT, examples=["HW_GPU"])]
 Cost = Annotated[int, Field(ge=0, le=DEAREST, description="What a host costs, in any unit.")]
 MANY = 4096

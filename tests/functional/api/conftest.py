@@ -18,6 +18,7 @@ import pytest
 from flask.testing import FlaskClient
 from oslo_config import cfg
 
+from laas_service.adapters.certificate_keys import CertificateKeys
 from laas_service.adapters.db.agents import SqlAgents
 from laas_service.adapters.db.clock import database_clock
 from laas_service.adapters.db.engine import connect
@@ -63,6 +64,7 @@ class Deployment:
         self.served = ServedSets(
             Path(path).parent / "file-sets", self.store.fabrics.routed, settings_of
         )
+        self.certificate_keys = CertificateKeys(Path(path).parent / "certificate-keys")
         self.compute = FakeCompute()
         self.subnet_manager = FakeSubnetManager()
         self.projects = Projects()
@@ -91,6 +93,7 @@ class Deployment:
                 sleep=self.sleep,
                 wake=self.wake,
                 new_id=lambda: f"allocation-{next(self.numbers)}",
+                sign=self.certificate_keys.sign,
             ),
             registry=self.registry(),
             projects=self.projects,

@@ -46,6 +46,7 @@ SECONDS = "30"
 """What ``--wait`` of ``laas`` takes; that of ``openstack`` takes nothing."""
 
 SAMPLES = {
+    "allocation certificate": ("blue", "--output", "blue.json"),
     "allocation change-slots": ("web", "--slots", "3", "--dry-run"),
     "allocation consent": ("blue", "--movable", "never"),
     "allocation create": ("--name", "red", "--hosts", "5", "--wait", SECONDS),
@@ -101,7 +102,7 @@ SAMPLES = {
 }
 """What each command gets here; they are recorded in this order."""
 
-SILENT = {"allocation set", "allocation delete"}
+SILENT = {"allocation certificate", "allocation set", "allocation delete"}
 PLAIN = {"allocation ranks", "view"}
 """Commands that print no table."""
 
