@@ -44,6 +44,9 @@ class TenantRoute:
     in the forwarding tables wherever ``allocation`` has none, so that a packet which meets old
     tables in one switch and new ones in the next never leaves the tenant's links. ``bridge`` has
     further links, for packets between hosts of the one and of the other placement.
+
+    While failed links of such a change are replaced, it has the routes over other links for the
+    same hosts as well, ``beneath``: wherever its own routes have no entry.
     """
 
     allocation: Allocation
@@ -51,6 +54,7 @@ class TenantRoute:
     beside: Allocation | None = None
     pkeys: tuple[int, ...] = ()
     bridge: Allocation | None = None
+    beneath: "TenantRoute | None" = None
 
     def key(self, rail: int) -> int:
         """The partition key of the tenant's ports on a rail."""
@@ -59,6 +63,11 @@ class TenantRoute:
     @property
     def held(self) -> Allocation:
         """All hosts and links that the tenant may be on."""
+        own = self._own_held
+        return own if self.beneath is None else own.joined(self.beneath.held)
+
+    @property
+    def _own_held(self) -> Allocation:
         held = self.allocation
         for other in (self.beside, self.bridge):
             held = held if other is None else held.joined(other)
@@ -70,7 +79,8 @@ class TenantRoute:
         if self.beside is None:
             return (self.allocation,)
         both = self.beside, self.allocation
-        return (self.held, *both) if self._changes_hosts else both
+        own = (self._own_held, *both) if self._changes_hosts else both
+        return own if self.beneath is None else (*self.beneath.placements, *own)
 
     @property
     def chained(self) -> Allocation:

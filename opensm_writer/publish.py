@@ -323,7 +323,9 @@ def _fingerprints(
         keys = list(dict.fromkeys(tenant.key(rail) for rail in range(state.topology.rails)))
         guids = tuple(guid for key in keys for guid in members[key])
         lids = [configuration.lids[guid] for guid in guids]
-        placements = [a for a in (allocation, tenant.beside, tenant.bridge) if a is not None]
+        layers = [tenant, *filter(None, [tenant.beneath])]
+        parts = [part for one in layers for part in (one.allocation, one.beside, one.bridge)]
+        placements = [part for part in parts if part is not None]
         held = [masks for place in placements for masks in (place.groups, place.columns)]
         depends = _sha256((common.hexdigest(), *held, *keys, guids, lids))
         default = [entries[key].default for key in keys]

@@ -39,7 +39,7 @@ from laas_service.adapters.forms import (
     hex_guid,
     validated,
 )
-from laas_service.app.lifecycle import AllocationFaults
+from laas_service.app.lifecycle import AllocationFaults, Mending, Phase
 from laas_service.app.plans import PlanStep, RecordedPlan
 from laas_service.app.records import QueueRoom, RoomMove, RoomState
 from laas_service.domain.allocation import (
@@ -65,6 +65,7 @@ from laas_service.domain.inventory import (
     not_a_guid,
 )
 from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
+from laas_service.domain.moves.mend import Joined
 from laas_service.domain.tenancy.slots import GRAIN
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name
 from laas_service.domain.wording import printable
@@ -292,6 +293,24 @@ class _Allocation(Document):
 
 ALLOCATION = Form(Allocation, "allocation", _Allocation, sparse=True)
 allocation_document, allocation_from = ALLOCATION.write, ALLOCATION.read
+
+
+def mending_document(mending: Mending) -> dict[str, Any]:
+    """Links that replace failed ones of a change as a document; ``mending_from`` inverts it."""
+    links = mending.links
+    return {
+        "phase": mending.phase.value,
+        "leaving": allocation_document(links.old),
+        "placed": allocation_document(links.new),
+        "bridge": links.bridge and allocation_document(links.bridge),
+    }
+
+
+def mending_from(document: Mapping[str, Any]) -> Mending:
+    """The links of a document of ``mending_document``. Raises: InvalidInput."""
+    parts = (document["leaving"], document["placed"], document["bridge"])
+    old, new, bridge = (part and allocation_from(part) for part in parts)
+    return Mending(Joined(old, new, bridge), Phase(document["phase"]))
 
 
 class _Consent(Strict):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 
-from laas_service.app import lifecycle
+from laas_service.app import lifecycle, requested_states
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.allocation_views import AllocationViews
 from laas_service.app.handovers import handover_of, host_names, is_in_compute
@@ -263,7 +263,7 @@ class AllocationUseCases:
         self, caller: Caller, id: str, force: bool, versions: Collection[int] | None
     ) -> AllocationRecord:
         record = self._lookup.expected(caller, id, versions)
-        to = lifecycle.state_after_release(record, force=force)
+        to = requested_states.state_after_release(record, force=force)
         if to is None:
             return record
         if to is State.RELEASED:
@@ -314,7 +314,7 @@ class AllocationUseCases:
         """
         record = self._lookup.expected(caller, id, versions)
         waits = self._store.observations.holding(record.fabric).waits_for is not None
-        to = lifecycle.state_after_retry(record, waits=waits)
+        to = requested_states.state_after_retry(record, waits=waits)
         if to is not None:
             reason = reasons.retry_reason(caller.user_id)
             record = self._store.allocations.transition(record, to, reason, by=caller.initiator)

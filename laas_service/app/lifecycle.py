@@ -16,6 +16,7 @@ from datetime import datetime
 
 from laas_service.domain.allocation import Allocation, Sharing, SlotDemand
 from laas_service.domain.errors import Conflict
+from laas_service.domain.moves.mend import Joined
 from laas_service.domain.tenancy import Container, Kind, Owned, SharedHosts, Slots, kind_of
 from laas_service.domain.topology import Link, Topology
 
@@ -118,12 +119,14 @@ class WantedRoutes:
 
     Its traffic uses ``traffic``; the routes of ``beside`` are in the tables too, so that
     traffic can move to them or may still arrive over them. ``bridge`` has the links that join the
-    hosts of both besides their own.
+    hosts of both besides their own. ``beneath`` are routes over other links for the same hosts,
+    which are in the tables wherever these have none.
     """
 
     traffic: Allocation
     beside: Allocation | None = None
     bridge: Allocation | None = None
+    beneath: WantedRoutes | None = None
 
     @property
     def together(self) -> tuple[Allocation, ...]:
@@ -164,6 +167,24 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
+class Mending:
+    """Other links for the hosts of a change under way, and how far it is to use them alone.
+
+    They are laid beneath the present ones (``PREPARE``), used (``SWITCH``), and alone
+    (``WITHDRAW``); then the present ones are freed. All are claimed meanwhile.
+    """
+
+    links: Joined
+    phase: Phase = Phase.PREPARE
+
+    @property
+    def next_phase(self) -> Phase | None:
+        """The phase that follows; None after the last one."""
+        following = {Phase.PREPARE: Phase.SWITCH, Phase.SWITCH: Phase.WITHDRAW}
+        return following.get(self.phase)
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A change of placement from ``old`` to ``new``, and how far it is (``phase``).
 
@@ -184,6 +205,8 @@ class Change:
     bridge: Allocation | None = None
     """The links that join old and new hosts besides those of the placements, which may be none.
     None if no links can join them, or if no hosts are exchanged."""
+    mending: Mending | None = None
+    """Links that have failed in it are being replaced; None: none are."""
 
     @classmethod
     def begun(cls, old: Allocation, new: Allocation, bridge: Allocation | None = None) -> Change:
@@ -217,7 +240,21 @@ class Change:
     @property
     def routes(self) -> WantedRoutes:
         """What the subnet manager routes now."""
-        return self.step.routes(self)
+        present, mending = self.step.routes(self), self.mending
+        if mending is None:
+            return present
+        mended = self.step.routes(self.mended)
+        if mending.phase is Phase.PREPARE:
+            return replace(present, beneath=mended)
+        return replace(mended, beneath=present if mending.phase is Phase.SWITCH else None)
+
+    @property
+    def mended(self) -> Change:
+        """The change over the links that replace failed ones; itself if none are replaced."""
+        if self.mending is None:
+            return self
+        links = self.mending.links
+        return Change(links.old, links.new, self.phase, links.bridge)
 
     @property
     def open_hosts(self) -> Allocation:
@@ -228,7 +265,8 @@ class Change:
     def held(self) -> Allocation:
         """Everything that is claimed until the change is over."""
         both = self.new.joined(self.old)
-        return both if self.bridge is None else both.joined(self.bridge)
+        both = both if self.bridge is None else both.joined(self.bridge)
+        return both if self.mending is None else both.joined(self.mended.held)
 
     @property
     def claimed(self) -> Allocation:
@@ -262,14 +300,16 @@ class Change:
 
     @property
     def way_back(self) -> Change | None:
-        """The change from ``new`` to ``old`` that goes on from here; None in the last step.
+        """The change from ``new`` to ``old`` that goes on from here.
+
+        None in the last step, and while its links are replaced.
 
         Routes go back in the order in which they came. Before the traffic was switched, only the
         routes of ``new`` have to be withdrawn. After it, the hosts that may have accepted servers
         are given back, or opened again, while the routes of both placements are there. Where
         nothing joins old and new hosts, the step that stops servers before it opens hosts does so.
         """
-        if self.phase is Phase.WITHDRAW or not self.way.turns_back:
+        if self.phase is Phase.WITHDRAW or self.mending is not None or not self.way.turns_back:
             return None
         back = Change(self.new, self.old, Phase.WITHDRAW, self.bridge)
         if self.parted:
@@ -366,41 +406,12 @@ WAYS: Mapping[type[Kind], Way] = {
 """How allocations change, by their kind."""
 
 
-def settling(old: Allocation, new: Allocation) -> Change:
-    """A change of slots that compute carries out, though no virtual machine is planned to move.
-
-    The old place stays claimed beside the new one only if something of it is given up.
-    """
-    return Change(old if gives_up(old, new) else new, new, MOVE_UNITS.phase)
-
-
-def gives_up(old: Allocation, new: Allocation) -> bool:
-    """Whether a host has fewer slots in the new place, or the same ones are promised less."""
-    if gives_up_slots(old, new):
-        return True
-    had, has = old.held_slots.demand, new.held_slots.demand
-    both = zip(had.each, has.each, strict=False)
-    less = any(now < was for pair in both for was, now in zip(*pair, strict=True))
-    return less and has.slots == had.slots and not asks_more(old, new)
-
-
-def gives_up_slots(old: Allocation, new: Allocation) -> bool:
-    """Whether a host has fewer slots in the new place."""
-    counts = new.held_slots.counts
-    return any(counts.get(host, 0) < units for host, units in old.held_slots.counts.items())
-
-
-def asks_more(old: Allocation, new: Allocation) -> bool:
-    """Whether each virtual machine is promised more in the new place."""
-    both = zip(old.held_slots.demand.each, new.held_slots.demand.each, strict=False)
-    return any(now > was for pair in both for was, now in zip(*pair, strict=True))
-
-
 def routes(
     placed: Allocation,
     leaving: Allocation | None,
     phase: Phase | None,
     bridge: Allocation | None = None,
+    mending: Mending | None = None,
 ) -> WantedRoutes:
     """What the subnet manager routes for an allocation with claims that is not handed back.
 
@@ -408,7 +419,7 @@ def routes(
     """
     if leaving is None or phase is None:
         return WantedRoutes(placed)
-    return Change(leaving, placed, phase, bridge).routes
+    return Change(leaving, placed, phase, bridge, mending).routes
 
 
 # -- one allocation ---------------------------------------------------------------------
@@ -446,6 +457,8 @@ class Situation:
     """The step of the change of placement that is under way."""
     bridge: Allocation | None = None
     """The links that join old and new hosts meanwhile, as in ``Change``."""
+    mending: Mending | None = None
+    """Links that replace failed ones meanwhile, as in ``Change``."""
     faults: AllocationFaults | None = None
     """Of everything it holds; None if nothing has failed or is under maintenance."""
     handed_back: bool
@@ -496,7 +509,7 @@ class Situation:
         """The change of placement under way."""
         if self.placed is None or self.leaving is None or self.phase is None:
             return None
-        return Change(self.leaving, self.placed, self.phase, self.bridge)
+        return Change(self.leaving, self.placed, self.phase, self.bridge, self.mending)
 
     @property
     def held(self) -> Allocation | None:
@@ -544,8 +557,10 @@ def next_action(
     """
     if allocation.state in DUE_IF_CHANGING:
         if allocation.change is not None:
-            step = allocation.change.step
-            return step.action if confirmed or not step.awaits_routes else Action.PUBLISH
+            step, mends = allocation.change.step, allocation.change.mending is not None
+            if not confirmed and step.awaits_routes:
+                return Action.PUBLISH
+            return Action.PROCEED if mends else step.action
         if moves_now(allocation, now):
             return Action.MOVE
         repairs = repair_links and has_replaceable_links(allocation)
@@ -574,6 +589,9 @@ def awaited_change(allocation: Situation) -> Allocation | None:
     change = allocation.change
     if change is None:
         return allocation.placed
+    if change.mending is not None:
+        ends = change.mending.phase is Phase.WITHDRAW
+        return change.held.beyond(change.mended.held) if ends else change.mended.held
     return change.freed if change.phase is Phase.WITHDRAW else change.claimed
 
 
@@ -586,13 +604,16 @@ def awaited_hosts(allocation: Situation) -> Allocation | None:
     change = allocation.change
     if allocation.state not in DUE_IF_CHANGING or change is None or not change.claimed.size:
         return None
+    if change.mending is not None:
+        return None  # they wait until its links are replaced
     return None if change.phase in (Phase.LEAVE, Phase.WITHDRAW) else change.claimed
 
 
 def frees(allocation: Situation) -> bool:
     """Whether links are free for others once the awaited routes are confirmed."""
     if allocation.change is not None and allocation.state in DUE_IF_CHANGING:
-        return allocation.change.phase is Phase.WITHDRAW
+        change = allocation.change
+        return Phase.WITHDRAW in (change.phase, change.mending and change.mending.phase)
     return allocation.state is State.RELEASING
 
 
@@ -662,35 +683,6 @@ def parked_from(allocation: Situation, to: State) -> State | None:
     if to is not State.ERROR:
         return None
     return allocation.parked if allocation.state is State.ERROR else allocation.state
-
-
-def state_after_retry(allocation: Situation, *, waits: bool) -> State | None:
-    """The state in which a retry resumes; None if no step failed or waits.
-
-    ``waits``: something has kept the worker of its fabric for long.
-
-    Raises:
-        Conflict: it is queued or released, and a worker takes no step for it.
-    """
-    if allocation.state not in HOLDING:
-        raise Conflict(
-            f"allocation {allocation.id} is {allocation.state.value}; there is no step to retry"
-        )
-    if allocation.state is State.ERROR:
-        return allocation.parked or (
-            State.RELEASING if allocation.handed_back else State.ALLOCATING
-        )
-    held_up = waits and has_step_now(allocation)
-    return allocation.state if held_up or allocation.next_try is not None else None
-
-
-def state_after_release(allocation: Situation, *, force: bool) -> State | None:
-    """The state into which a release brings it; None if the release is under way or over."""
-    if allocation.state in OVER:
-        return None
-    if allocation.state is State.RELEASING and (allocation.force or not force):
-        return None
-    return State.RELEASED if allocation.state is State.QUEUED else State.RELEASING
 
 
 # -- refusals -----------------------------------------------------------------------------
@@ -779,7 +771,13 @@ def check_announced(allocation: Situation) -> Allocation:
 
 def check_turning_back(allocation: Situation) -> Change:
     """The change that leads back. Raises: Conflict, if nothing changes or it is too late."""
-    back = check_changing(allocation).way_back
+    change = check_changing(allocation)
+    back = change.way_back
+    if change.mending is not None:
+        raise Conflict(
+            f"failed links of allocation {allocation.id!r} are being replaced; wait until its step "
+            f"{change.phase.value!r} goes on, then turn the change back"
+        )
     if back is None:
         raise Conflict(
             f"the old placement of allocation {allocation.id!r} is being withdrawn; wait until "

@@ -25,6 +25,7 @@ from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.moves.announced_slots import in_the_way
 from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.moves.consent import Movable
+from laas_service.domain.moves.mend import Joined, mended
 from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
 from laas_service.domain.routing.contention import contention
@@ -46,6 +47,8 @@ def begin_link_repair(
         ConcurrentUpdate: it moved on; read it again.
     """
     placed = lifecycle.check_repairable(record)
+    if safeguards.can_mend(record):
+        return _mend_change(changes, record, by)
     safeguards.check_repairs_now(record)
     if record.change is not None or record.faults is None:
         return record
@@ -65,6 +68,21 @@ def begin_link_repair(
 
     answer = changes.move(record, choose, by=by)
     return record if answer is None else answer
+
+
+def _mend_change(
+    changes: PlacementChanges, record: AllocationRecord, by: Initiator | None
+) -> AllocationRecord | Degraded:
+    """Begin to replace failed links of a change of hosts, and of the bridge."""
+    change = lifecycle.check_changing(record)
+
+    def choose(fabric: Ledger) -> Joined | Degraded:
+        ledger = fabric.ledger(change.new.parent)
+        if ledger.allocations.get(record.id) != change.held:
+            raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
+        return mended(ledger.surface(), Joined(change.old, change.new, change.bridge))
+
+    return changes.mend(record, choose, by=by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,15 @@ def _broken(
     return AllocationFaults(tuple(sorted(links, key=topology.tree.link_id)), tuple(sorted(hosts)))
 
 
+def can_mend(allocation: Situation) -> bool:
+    """Whether failed links of a change of hosts can be replaced before the change goes on."""
+    change, faults = allocation.change, allocation.faults
+    if allocation.state not in DUE_IF_CHANGING or change is None or faults is None:
+        return False
+    waits = change.mending is None and change.phase in (Phase.ENTER, Phase.LEAVE)
+    return waits and bool(faults.links) and not allocation.kind.keeps_links
+
+
 def empty_by(allocation: Situation, notice: float, window: float) -> datetime | None:
     """When the hosts that its change leaves must be empty; None if it leaves none.
 
@@ -115,6 +124,8 @@ def check_repairs_now(allocation: Situation) -> None:
     """Raises: Conflict, if its failed links can be replaced only when its change is over."""
     change = allocation.change
     if change is None or not lifecycle.has_replaceable_links(allocation):
+        return
+    if change.mending is not None:
         return
     if change.claimed.size or change.freed.size:
         raise Conflict(

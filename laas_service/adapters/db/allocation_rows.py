@@ -21,6 +21,7 @@ from laas_service.adapters.documents import (
     constraints_from,
     demand_from,
     faults_from,
+    mending_from,
     sharing_from,
 )
 from laas_service.app.lifecycle import Phase, State
@@ -117,6 +118,7 @@ def _record(row: Mapping[str, Any], history: tuple[Event, ...]) -> AllocationRec
         leaving=row["leaving"] and allocation_from(row["leaving"]),
         phase=Phase(row["phase"]) if row["phase"] else None,
         bridge=row["bridge"] and allocation_from(row["bridge"]),
+        mending=row["mending"] and mending_from(row["mending"]),
         begun_at=row["begun_at"],
         faults=row["faults"] and faults_from(row["faults"]),
         next_try=row["due_at"],

@@ -295,6 +295,7 @@ class StoredAllocations(Retention):
                 phase=None,
                 begun_at=None,
                 bridge=None,
+                mending=None,
                 announced=None,
                 moves_at=None,
                 faults=None,

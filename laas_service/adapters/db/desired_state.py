@@ -12,12 +12,18 @@ from laas_service.adapters.db import models, virtual_ports
 from laas_service.adapters.db.allocation_rows import KINDS, with_parts
 from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
-from laas_service.adapters.documents import allocation_from
-from laas_service.app.lifecycle import Phase, routes
+from laas_service.adapters.documents import allocation_from, mending_from
+from laas_service.app.lifecycle import Phase, WantedRoutes, routes
 from laas_service.app.records import LinkState
 from laas_service.domain.routing.tenant_tables import reserved_links, routed_allocations
 from laas_service.domain.tenancy import Slots
 from laas_service.messages import FabricState, TenantRoute
+
+_CHANGE = (
+    *(models.ChangePart.leaving, models.ChangePart.phase),
+    *(models.ChangePart.bridge, models.ChangePart.mending),
+)
+"""The columns of a change of placement."""
 
 
 @dataclass
@@ -35,7 +41,7 @@ class DesiredState:
         record = self.ledgers.record(session, fabric_id)
         table, down = models.AllocationRow, models.LinkStateRow
         held, change = models.PlacementPart, models.ChangePart
-        columns = (held.placed, held.pkey, held.pkeys, change.leaving, change.phase, change.bridge)
+        columns = (held.placed, held.pkey, held.pkeys, *_CHANGE)
         rows = session.execute(
             with_parts(select(*columns).select_from(table), held, change).where(
                 table.fabric == fabric_id,
@@ -73,7 +79,14 @@ def _route(row: Any) -> TenantRoute:
     """How a tenant is routed; while its placement changes, as its phase wants."""
     leaving, phase = row.leaving and allocation_from(row.leaving), row.phase and Phase(row.phase)
     bridge = row.bridge and allocation_from(row.bridge)
-    wanted = routes(allocation_from(row.placed), leaving, phase, bridge)
-    return TenantRoute(
-        wanted.traffic, row.pkey, wanted.beside, tuple(row.pkeys or ()), wanted.bridge
-    )
+    mending = row.mending and mending_from(row.mending)
+    wanted = routes(allocation_from(row.placed), leaving, phase, bridge, mending)
+    pkeys = tuple(row.pkeys or ())
+    route = _routed(wanted, row.pkey, pkeys)
+    if wanted.beneath is None:
+        return route
+    return replace(route, beneath=_routed(wanted.beneath, row.pkey, pkeys))
+
+
+def _routed(wanted: WantedRoutes, pkey: int, pkeys: tuple[int, ...]) -> TenantRoute:
+    return TenantRoute(wanted.traffic, pkey, wanted.beside, pkeys, wanted.bridge)

@@ -21,6 +21,7 @@ from laas_service.adapters.documents import (
     allocation_from,
     constraints_from,
     inventory_from,
+    mending_from,
     plane_from,
     topology_from,
 )
@@ -257,15 +258,17 @@ def _rebuild(session: Session, record: FabricRecord) -> Ledger:
     feature, placement, change = models.HostFeatureRow, models.PlacementPart, models.ChangePart
     request = models.TermsPart
     columns: Select[Any] = select(
-        request.constraints, placement.placed, change.leaving, change.bridge
+        request.constraints, placement.placed, change.mending, change.leaving, change.bridge
     ).select_from(table)
     held = (
         with_parts(columns, request, placement, change)
         .where(table.fabric == record.id, placement.placed.is_not(None))
         .order_by(table.sequence)  # a container before the allocations inside it
     )
-    for constraints, placed, *others in session.execute(held):
+    for constraints, placed, mending, *others in session.execute(held):
         allocation = allocation_from(placed)
+        if mending:
+            allocation = allocation.joined(mending_from(mending).links.held)
         for other in filter(None, others):
             allocation = allocation.joined(allocation_from(other))
         ledger.claim(allocation)

@@ -283,7 +283,8 @@ class PlacementPart(Part):
 class ChangePart(Part):
     """A change of placement under way: the old placement, and the phase.
 
-    ``begun_at`` is NULL if it began before the column was there.
+    ``begun_at`` is NULL if it began before the column was there. ``mending`` has the links that
+    replace failed ones meanwhile.
     """
 
     __tablename__ = "allocation_change"
@@ -293,6 +294,7 @@ class ChangePart(Part):
     phase: Mapped[str | None] = mapped_column(exact(16))
     bridge: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     begun_at: Mapped[datetime | None] = mapped_column(Moment())
+    mending: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
 
 
 class MovePart(Part):

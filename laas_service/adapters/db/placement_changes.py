@@ -15,6 +15,7 @@ from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
 from laas_service.adapters.db.plans import StoredPlans
 from laas_service.adapters.db.transactions import (
     STEP_DONE,
+    Transactions,
     confirmation,
     read_record,
 )
@@ -23,19 +24,30 @@ from laas_service.adapters.documents import (
     consent_document,
     demand_document,
     faults_document,
+    mending_document,
 )
-from laas_service.app import lifecycle
 from laas_service.app.lifecycle import (
     Change,
+    Mending,
     Phase,
     check_changeable,
     check_changing,
     check_turning_back,
 )
-from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, MoveDecision
+from laas_service.app.records import (
+    NO_LIMITS,
+    AllocationRecord,
+    FabricRecord,
+    Limits,
+    MoveDecision,
+)
+from laas_service.app.settling import settling
+from laas_service.app.wording import reasons
 from laas_service.domain.allocation import Allocation
+from laas_service.domain.errors import Conflict
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent, Movable
+from laas_service.domain.moves.mend import Joined
 from laas_service.domain.routing.tenant_tables import joined_rails
 from laas_service.messages import ConfirmedBy, Initiator
 
@@ -67,6 +79,53 @@ class StoredPlacementChanges(StoredPlans):
         beginning.ledgers = self.ledgers
         return self.decider.decide(beginning)
 
+    def mend(
+        self,
+        record: AllocationRecord,
+        choose: Callable[[Ledger], Joined | T],
+        *,
+        by: Initiator | None = None,
+    ) -> AllocationRecord | T:
+        if check_changing(record).mending is not None:
+            raise Conflict(f"failed links of allocation {record.id!r} are being replaced")
+        beginning: _Mend[T] = _Mend(
+            self.transactions, record.fabric, repr(record.id), record, choose, by, self.ledgers
+        )
+        return self.decider.decide(beginning)
+
+    def _mend_on(
+        self,
+        record: AllocationRecord,
+        change: Change,
+        mending: Mending,
+        reason: str,
+        done: Mapping[str, Any],
+    ) -> AllocationRecord:
+        """The next step of replacing links; after the last one the failed ones are freed."""
+        with self.transactions.writing("mend") as session:
+            columns: dict[str, Any] = {**done}
+            if mending.next_phase is not None:
+                columns["mending"] = mending_document(replace(mending, phase=mending.next_phase))
+                columns["generation"] = self._advance_routes(session, record)
+                return self.transactions.update(session, record, record.state, reason, **columns)
+            fabric, mended = self.ledgers.record(session, record.fabric), change.mended
+            delta = {"change": allocation_document(mended.held)}
+            self.transactions.advance(session, record.fabric, delta)
+            claims.give_up(session, change.held.beyond(mended.held), fabric.topology)
+            faults = recorded_faults.present(session, fabric).get(record.id)
+            return self.transactions.update(
+                session,
+                record,
+                record.state,
+                reason,
+                placed=allocation_document(mended.new),
+                leaving=allocation_document(mended.old),
+                bridge=mended.bridge and allocation_document(mended.bridge),
+                mending=None,
+                faults=faults and faults_document(faults),
+                **columns,
+            )
+
     def proceed(
         self,
         record: AllocationRecord,
@@ -75,6 +134,8 @@ class StoredPlacementChanges(StoredPlans):
         confirmed_by: ConfirmedBy | None = None,
     ) -> AllocationRecord:
         change, done = check_changing(record), STEP_DONE | confirmation(confirmed_by)
+        if change.mending is not None:
+            return self._mend_on(record, change, change.mending, reason, done)
         if change.next_phase is None:
             return self._settle(record, change, reason, done)
         return self._next_phase(record, change.next_phase, reason, done)
@@ -257,7 +318,7 @@ class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
         self._change = Change.begun(placed, answer.to, answer.bridge)
         self._moving = bool(self._change.steps()) or answer.settles
         if answer.settles and not self._change.steps():
-            self._change = lifecycle.settling(placed, answer.to)
+            self._change = settling(placed, answer.to)
         self._old = placed
         draft.change(self._change.held if self._moving else self._change.new)
 
@@ -272,7 +333,8 @@ class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
         announced = record.announced == answer.to
         if announced and change.claimed.size:
             quotas.count_move(session, record.project_id, self.transactions.now())
-        self._take_keys(session)
+        fabric = self.ledgers.record(session, record.fabric)
+        _take_keys(self.transactions, session, record, fabric, change.new)
         delta = {"change": allocation_document(change.held)}
         changed = self.transactions.update(
             session,
@@ -327,14 +389,62 @@ class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
         )
         return Written(changed, CachedLedger(draft, generation))
 
-    def _take_keys(self, session: Session) -> None:
-        """Claim the partition keys that the new placement needs in addition."""
-        record = self.record
-        if not record.pkey:
-            return
+
+def _take_keys(
+    transactions: Transactions,
+    session: Session,
+    record: AllocationRecord,
+    fabric: FabricRecord,
+    placement: Allocation,
+) -> None:
+    """Claim the partition keys that a placement needs besides those that its tenant has."""
+    if not record.pkey:
+        return
+    joined = joined_rails(fabric.topology, fabric.inventory, placement)
+    more = partition_keys.missing(joined, record.keys_of(fabric.topology.rails))
+    if more:
+        keys = partition_keys.free(session, fabric.id, transactions.pkeys, more)
+        partition_keys.take(session, record, keys)
+
+
+@dataclass
+class _Mend(Decision[Joined, AllocationRecord | T]):
+    """The beginning of a replacement of failed links while hosts change: all is claimed."""
+
+    step = "mend"
+    record: AllocationRecord
+    choose: Callable[[Ledger], Joined | T]
+    by: Initiator | None
+    ledgers: LedgerCache
+    _change: Change = field(init=False)
+
+    def search(self, draft: Ledger) -> Joined | Settled[AllocationRecord | T]:
+        answer = self.choose(draft.copy())
+        return answer if isinstance(answer, Joined) else Settled(answer)
+
+    def claim(self, draft: Ledger, answer: Joined) -> None:
+        """Hold the links that are laid beside the present ones."""
+        self._change = replace(check_changing(self.record), mending=Mending(answer))
+        draft.change(self._change.held)
+
+    def write(
+        self, session: Session, answer: Joined, draft: Ledger
+    ) -> Written[AllocationRecord | T]:
+        record, change = self.record, self._change
         fabric = self.ledgers.record(session, record.fabric)
-        joined = joined_rails(fabric.topology, fabric.inventory, self._change.new)
-        more = partition_keys.missing(joined, record.keys_of(fabric.topology.rails))
-        if more:
-            keys = partition_keys.free(session, fabric.id, self.transactions.pkeys, more)
-            partition_keys.take(session, record, keys)
+        for placement in (answer.new, answer.old):
+            _take_keys(self.transactions, session, record, fabric, placement)
+        delta = {"change": allocation_document(change.held)}
+        changed = self.transactions.update(
+            session,
+            record,
+            record.state,
+            reasons.mend_reason(change, draft.topology),
+            self.by,
+            mending=mending_document(Mending(answer)),
+            generation=self.transactions.advance(session, record.fabric, delta, routes=True),
+            **STEP_DONE,
+        )
+        taken = change.held.beyond(replace(change, mending=None).held)
+        claims.take(session, record.fabric, taken, draft.topology)
+        return Written(changed, CachedLedger(draft, changed.generation))

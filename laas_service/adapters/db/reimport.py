@@ -3,7 +3,7 @@
 """Re-import: new topology and inventory, and all numbers of hosts and links, in one transaction."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -18,11 +18,14 @@ from laas_service.adapters.documents import (
     allocation_document,
     allocation_from,
     inventory_document,
+    mending_document,
+    mending_from,
     topology_document,
 )
-from laas_service.app.lifecycle import LIVE
+from laas_service.app.lifecycle import LIVE, Mending
 from laas_service.domain.errors import ConcurrentUpdate
 from laas_service.domain.inventory import Inventory
+from laas_service.domain.moves.mend import Joined
 from laas_service.domain.reimport import Layout, Renumbering
 
 
@@ -116,14 +119,16 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
         placed = numbers.allocation(allocation_from(row.placed))
         leaving = row.leaving and numbers.allocation(allocation_from(row.leaving))
         bridge = row.bridge and numbers.allocation(allocation_from(row.bridge))
+        mending = row.mending and _mending(mending_from(row.mending), numbers)
         everything = placed
-        for other in filter(None, (leaving, bridge)):
+        for other in filter(None, (leaving, bridge, mending and mending.links.held)):
             everything = everything.joined(other)
         session.execute(update(table).where(table.id == row.id).values(version=table.version + 1))
         values = {
             "placed": allocation_document(placed),
             "leaving": leaving and allocation_document(leaving),
             "bridge": bridge and allocation_document(bridge),
+            "mending": mending and mending_document(mending),
             "announced": None,
             "moves_at": None,
             "faults": row.faults and _faults(row.faults, numbers),
@@ -131,6 +136,12 @@ def _renumber_owners(session: Session, fabric_id: str, numbers: Renumbering) -> 
         write(session, row.id, values, record_of(row))
         claims.take(session, fabric_id, everything, numbers.after)
     _renumber_constraints(session, fabric_id, numbers)
+
+
+def _mending(mending: Mending, numbers: Renumbering) -> Mending:
+    links, renumbered = mending.links, numbers.allocation
+    bridge = links.bridge and renumbered(links.bridge)
+    return replace(mending, links=Joined(renumbered(links.old), renumbered(links.new), bridge))
 
 
 def _faults(document: Any, numbers: Renumbering) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from laas_service.adapters.documents import (
     STORED_GRAIN,
     allocation_from,
     inventory_from,
+    mending_from,
     steps_from,
     topology_from,
 )
@@ -326,6 +327,8 @@ def _held(row: Any) -> Generator[str, None, Allocation | None]:
         placed = nothing if row.placed is None else allocation_from(row.placed)
         for other in filter(None, (row.leaving, row.bridge)):
             placed = placed.joined(allocation_from(other))
+        if row.mending is not None:
+            placed = placed.joined(mending_from(row.mending).links.held)
         return placed
     except LaasError as error:
         yield f"allocation {row.id} cannot be read: {error}"
@@ -343,7 +346,7 @@ def _life(row: Any, pkeys: list[int]) -> Iterator[str]:
     if (row.placed is not None) != (state in HOLDING):
         yield f"{name} has {'a' if row.placed is not None else 'no'} placement"
     half = (row.leaving is None) != (row.phase is None) or (row.leaving and not row.placed)
-    if half or (row.bridge is not None and row.leaving is None):
+    if half or ((row.bridge or row.mending) is not None and row.leaving is None):
         yield f"{name}: its change of placement is half recorded"
     if row.phase is not None and row.phase not in {phase.value for phase in Phase}:
         yield f"{name}: there is no phase {row.phase!r}"

@@ -9,6 +9,7 @@ from laas_service.app.plans import Announcement, KnownPlans, PlanQuestion, Recor
 from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, MoveDecision
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent
+from laas_service.domain.moves.mend import Joined
 from laas_service.messages import ConfirmedBy, Initiator
 
 T = TypeVar("T")
@@ -37,6 +38,25 @@ class PlacementChanges(Protocol):
             DoubleClaim: the new placement is not free.
             QuotaExceeded: with it the project would have more hosts than its own quota, or
                 ``limits``, allows. While the size changes, the larger one counts.
+            LimitExceeded: it needs partition keys, and too few are free.
+        """
+
+    def mend(
+        self,
+        record: AllocationRecord,
+        choose: Callable[[Ledger], Joined | T],
+        *,
+        by: Initiator | None = None,
+    ) -> AllocationRecord | T:
+        """Begin to replace failed links of a change of hosts under way; its step stays.
+
+        ``choose`` is called as for ``move``; any answer but ``Joined`` comes back, and nothing
+        changes. The links are claimed beside the present ones (new generation), and ``proceed``
+        takes the steps of ``lifecycle.Mending`` before the change goes on.
+
+        Raises:
+            ConcurrentUpdate: the record is not the newest version.
+            Conflict: no change of hosts is under way, or its links are being replaced.
             LimitExceeded: it needs partition keys, and too few are free.
         """
 
@@ -111,6 +131,7 @@ class PlacementChanges(Protocol):
         """The next phase of a change of placement (new generation).
 
         After the last phase, what only the old placement held is freed and the change is over.
+        While failed links are replaced, the next step of that.
         The phase before must be confirmed, by ``confirmed_by``.
 
         Raises:

@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from laas_service.app import lifecycle
+from laas_service.app import lifecycle, settling
 from laas_service.app.placement_changes import current_ledger
 from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, MoveDecision
@@ -44,8 +44,8 @@ class SlotChange:
 
     def _check_settled(self, placed: Allocation, answer: Allocation) -> None:
         """Raises: Conflict, if servers that have to go would hold what the others shall get."""
-        given_up = lifecycle.gives_up_slots(placed, answer)
-        if given_up and lifecycle.asks_more(placed, answer) and not answer.unit_moves:
+        given_up = settling.gives_up_slots(placed, answer)
+        if given_up and settling.asks_more(placed, answer) and not answer.unit_moves:
             raise Conflict(
                 "slots are given up and others get more bandwidth: change the slots first, then "
                 "the bandwidth"

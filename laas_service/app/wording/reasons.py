@@ -3,6 +3,7 @@
 """Reasons in the history of an allocation: why it changed its state or its placement."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from laas_service.app.lifecycle import Action, Change, Phase
 from laas_service.domain.allocation import Allocation
@@ -153,9 +154,19 @@ def step_reason(
 
     With ``scripted`` an operator hands hosts over and takes them back by a script.
     """
-    told = _over(change, topology, by)
+    told = _mended(change.mending.phase, by) if change.mending else _over(change, topology, by)
     unchecked = scripted and change.step.action is not Action.PROCEED
     return f"{told}; by a script, nobody checked that it was run" if unchecked else told
+
+
+def _mended(phase: Phase, by: ConfirmedBy) -> str:
+    match phase:
+        case Phase.PREPARE:
+            return f"routes over the links in place of failed ones {CONFIRMATION[by]}"
+        case Phase.SWITCH:
+            return f"routes that use the links in place of failed ones {CONFIRMATION[by]}"
+        case _:
+            return f"withdrawal of routes over failed links {CONFIRMATION[by]}; the change goes on"
 
 
 def _over(change: Change, topology: Topology, by: ConfirmedBy) -> str:
@@ -317,6 +328,14 @@ def unusable_joining_reason(hosts: str) -> str:
 def link_repair_reason(change: Change, topology: Topology) -> str:
     failed = links_named(change.freed.links(topology), topology)
     return f"repair: {failed} replaced by {links_named(change.claimed.links(topology), topology)}"
+
+
+def mend_reason(change: Change, topology: Topology) -> str:
+    """Links of a change of hosts have failed, and others take their place."""
+    before = replace(change, mending=None).held
+    failed = links_named(before.beyond(change.mended.held).links(topology), topology)
+    taken = links_named(change.held.beyond(before).links(topology), topology)
+    return f"repair while hosts change: {failed} replaced by {taken}"
 
 
 def links_named(links: Iterable[Link], topology: Topology) -> str:

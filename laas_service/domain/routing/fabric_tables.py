@@ -159,8 +159,9 @@ def forwarding_tables(
 
     If several allocations are placements of one tenant, the entries of the later ones are used, and
     those of the earlier ones where the later have none. The first of three is everything that the
-    tenant holds: its links join hosts of the other two, in any shape. A leaf that they do not join
-    to a port of the tenant has no route there, unless a subnet manager is on it.
+    tenant holds: its links join hosts of the other two, in any shape. Of six, the first three are
+    such placements on other links. A leaf that they do not join to a port of the tenant has no
+    route there, unless a subnet manager is on it.
 
     ``previous`` only saves time: the tables of an earlier state of the fabric. While the
     hardware is the same, entries are computed only for new tenants and for those with a link
@@ -181,7 +182,7 @@ def forwarding_tables(
     tenants = grouped((allocation.id, allocation) for allocation in allocations)
     keys = {
         id: [
-            _Key(each, shaped=n > 0 or len(placements) < 3, alone=len(placements) == 1)
+            _Key(each, shaped=n % 3 > 0 or len(placements) < 3, alone=len(placements) == 1)
             for n, each in enumerate(placements)
         ]
         for id, placements in tenants.items()

@@ -81,27 +81,52 @@ def test_a_repair_whose_new_links_fail_takes_others(client, deployment, spread, 
     assert {old[0], taken[0]}.isdisjoint(after["links"])
 
 
-def test_repair_says_that_it_waits_for_the_hosts_to_change(client, deployment, spread, work):
+def test_a_link_that_fails_while_servers_leave_is_replaced(client, deployment, spread, work):
     path = spread
     work()
     before = client.get(path).json
     busy = names(before)[-1:]
     deployment.compute.servers |= dict.fromkeys(busy, before["project_id"])
-    asked = {"hosts": busy}
-    answer = client.post(f"{path}/replace-hosts", json=asked)
+    answer = client.post(f"{path}/replace-hosts", json={"hosts": busy})
     assert answer.status_code == 202, answer.text
     work()
     leaving = client.get(path).json
     assert leaving["changing"] == "leave"
-    say(client, "failed", leaving["links"][0])
+    failed = leaving["links"][0]
+    say(client, "failed", failed)
     work()
-    answer = client.post(f"{path}/repair")
-    assert (answer.status_code, answer.json["code"]) == (409, "conflict")
-    assert "(step 'leave')" in answer.json["detail"]
-    assert client.get(path).json["degraded"]["links"] == [leaving["links"][0]]
+    mended = client.get(path).json
+    assert (mended["changing"], mended["degraded"]) == ("leave", None)
+    assert failed not in mended["links"]
+    assert (mended["joining"], mended["leaving"]) == (leaving["joining"], leaving["leaving"])
+    told = [line for line in story(client, path) if "in place of failed ones" in line]
+    assert len(told) == 2, "laid, then used"
+    owners = client.get("/v1/fabrics/main/links").json["links"]
+    assert [link["owner"] for link in owners if link["id"] == failed] == [None]
     for name in busy:
         del deployment.compute.servers[name]
     work()
+    after = client.get(path).json
+    assert (after["changing"], after["degraded"], after["error"]) == (None, None, None)
+    assert failed not in after["links"]
+
+
+def test_repair_says_that_it_waits_for_the_hosts_to_change(client, deployment, spread, work):
+    path = spread
+    work()
+    before = client.get(path).json
+    deployment.subnet_manager.at_once = False
+    answer = client.post(f"{path}/replace-hosts", json={"hosts": names(before)[-1:]})
+    assert answer.status_code == 202, answer.text
+    work()
+    assert client.get(path).json["changing"] == "prepare"
+    say(client, "failed", before["links"][0])
+    answer = client.post(f"{path}/repair")
+    assert (answer.status_code, answer.json["code"]) == (409, "conflict")
+    assert "(step 'prepare')" in answer.json["detail"]
+    assert client.get(path).json["degraded"]["links"] == [before["links"][0]]
+    later(deployment, work)
+    later(deployment, work)
     after = client.get(path).json
     assert (after["changing"], after["degraded"]) == (None, None)
 
@@ -216,9 +241,40 @@ def bridged(client, deployment, crowded, work):
     return crowded[0], before, shown
 
 
+def use_up(client):
+    """No link is free any more."""
+    links = client.get("/v1/fabrics/main/links").json["links"]
+    say(client, "failed", *(link["id"] for link in links if link["owner"] is None))
+
+
+@pytest.mark.parametrize("part", ["own link", "bridge"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_fails_is_replaced_while_servers_are_on_both(
+    client, deployment, bridged, work, part, moved
+):
+    path, before, moving = bridged
+    if moved:
+        deployment.compute.servers[moving["joining"][0]] = before["project_id"]
+    own = sorted(set(moving["links"]) - set(before["links"]) - set(moving["bridge"]))
+    failed = (own if part == "own link" else moving["bridge"])[0]
+    say(client, "failed", failed)
+    assert client.get(path).json["degraded"]["links"] == [failed]
+    work()
+    after = client.get(path).json
+    assert (after["changing"], after["degraded"]) == ("leave", None)
+    assert failed not in {*after["links"], *after["bridge"]}
+    for name in names(before):
+        deployment.compute.servers.pop(name, None)
+    work()
+    over = client.get(path).json
+    assert (over["changing"], over["degraded"]) == (None, None)
+    assert sorted(names(over)) == sorted(names(moving))
+
+
 @pytest.mark.parametrize("part", ["own link", "bridge", "host"])
 def test_what_fails_while_nothing_has_moved_turns_back(client, deployment, bridged, work, part):
     path, before, moving = bridged
+    use_up(client)
     if part == "host":
         host = f"/v1/fabrics/main/hosts/{moving['joining'][0]}"
         assert client.patch(host, json={"state": "failed"}).status_code == 200
@@ -235,6 +291,7 @@ def test_what_fails_while_nothing_has_moved_turns_back(client, deployment, bridg
 
 def test_what_fails_once_servers_have_moved_is_told_and_stays(client, deployment, bridged, work):
     path, before, moving = bridged
+    use_up(client)
     deployment.compute.servers[moving["joining"][0]] = before["project_id"]
     say(client, "failed", moving["bridge"][0])
     work()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laas_service.app import lifecycle
+from laas_service.app import lifecycle, requested_states
 from laas_service.app.lifecycle import (
     Action,
     AllocationFaults,
@@ -451,7 +451,7 @@ def test_a_repair_says_which_links_replace_which():
 def test_where_a_release_leads(state, fields, gentle, forced):
     for force, to in ((False, gentle), (True, forced)):
         allocation = record(state, **fields)
-        assert lifecycle.state_after_release(allocation, force=force) is to
+        assert requested_states.state_after_release(allocation, force=force) is to
         assert to is None or to in lifecycle.SUCCESSORS[state]
 
 
@@ -467,7 +467,7 @@ def test_where_a_release_leads(state, fields, gentle, forced):
     ],
 )
 def test_where_a_retry_resumes(state, fields, to):
-    assert lifecycle.state_after_retry(record(state, **fields), waits=False) is to
+    assert requested_states.state_after_retry(record(state, **fields), waits=False) is to
 
 
 @pytest.mark.parametrize(
@@ -480,13 +480,13 @@ def test_where_a_retry_resumes(state, fields, to):
     ],
 )
 def test_where_a_retry_resumes_while_the_worker_waits(state, to):
-    assert lifecycle.state_after_retry(record(state), waits=True) is to
+    assert requested_states.state_after_retry(record(state), waits=True) is to
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.RELEASED])
 def test_there_is_no_step_to_retry(state):
     with pytest.raises(Conflict, match=f"is {state.value}; there is no step to retry"):
-        lifecycle.state_after_retry(record(state, placed=None), waits=True)
+        requested_states.state_after_retry(record(state, placed=None), waits=True)
 
 
 def test_an_error_remembers_where_it_was_parked():

@@ -127,6 +127,9 @@ class _Life:
                 if turned_back := (yield from self._keep_stopped(record)):
                     record = turned_back
                     continue
+                if other := (yield from self._mend(record)):
+                    record = other
+                    continue
                 if turned_back := (yield from self._leave_nothing_broken(record)):
                     record = turned_back
                     continue
@@ -382,11 +385,19 @@ class _Life:
                 raise
             return (yield from _turned_back(self._round, record, error))
 
+    def _mend(self, record: AllocationRecord) -> Steps[AllocationRecord | None]:
+        """Begin to replace failed links of a change of hosts; the record if that has begun."""
+        repairs = self._rules.repair_links and not self._round.frozen
+        if not repairs or not safeguards.can_mend(record):
+            return None
+        answer = yield from do.repair_links(record)
+        return None if isinstance(answer, Degraded) else answer
+
     def _leave_nothing_broken(self, record: AllocationRecord) -> Steps[AllocationRecord | None]:
         """Turn a change back whose new links, hosts or bridge fail while servers are on old hosts.
 
-        The record if that turns it back. Once servers are on new hosts it goes on: the links are
-        replaced when it is over.
+        The record if that turns it back. Links are replaced before that, where others are free.
+        Once servers are on new hosts it goes on: the rest is replaced when it is over.
         """
         broken = safeguards.broken_while_leaving(record, self._fabric.topology)
         if broken is None or not (yield from _busy(self._round, record)):
