@@ -438,9 +438,9 @@ class Refusal(enum.Enum):
     DISTURBS = RefusalFacts(
         code="disturbs",
         words="packets of others would have to cross links of an allocation that forbids it",
-        ground=Ground.FABRIC,
+        ground=Ground.SEARCH,
         room_helps=True,
-        names_withheld=False,
+        names_withheld=True,
     )
     QUOTA = RefusalFacts(
         code="quota",

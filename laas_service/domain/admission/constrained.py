@@ -185,7 +185,6 @@ def explain_constraints(
     """The refusal; if the request would fit without constraints, with those that prevent it."""
     constraints = request.constraints
     related = refusal.reason.facts.ground is Ground.FABRIC
-    related = related and refusal.reason is not Refusal.DISTURBS  # it tells what prevents it
     if constraints is None or not constraints.musts.names or not related:
         return refusal
     without = policy.propose(fabric, replace(request, constraints=None))

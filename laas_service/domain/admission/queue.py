@@ -37,7 +37,6 @@ from laas_service.domain.allocation import (
     Ground,
     NoFit,
     Packing,
-    Refusal,
     Request,
     SlotDemand,
 )
@@ -501,12 +500,7 @@ class _Refusals:
     def add(self, request: Request, refusal: NoFit) -> None:
         if refusal.reason.facts.ground is Ground.QUEUE:
             self._vetoed.add(_kind(request))
-        elif (
-            not self._monotone
-            or refusal.reason.unproven
-            or refusal.reason is Refusal.DISTURBS
-            or request.constraints is not None
-        ):
+        elif not self._monotone or refusal.reason.unproven or request.constraints is not None:
             self._refused.add(_kind(request))
         elif request.bandwidth is None:
             self.smallest = min(self.smallest, request.hosts)

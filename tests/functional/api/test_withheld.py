@@ -49,6 +49,16 @@ def queue(client):
     return posted({"name": "first", "hosts": 22, "wait": True})(client)
 
 
+def narrow(client):
+    """One uplink is left to the three free hosts beside the last one of "blue"."""
+    body = {"name": "blue", "hosts": 5, "constraints": {"undisturbed": "require"}}
+    blue = posted(body)(client)
+    uplinks = [f"leaf-0-1-{number}" for number in range(4)]
+    for link in [link for link in uplinks if link not in blue.json["links"]][:2]:
+        client.patch(f"/v1/fabrics/main/links/{link}", json={"state": "failed"})
+    return blue
+
+
 CASES = {
     Refusal.FAULT: Case(["node31"], {"hosts": 32}),
     Refusal.TOO_FEW_HOSTS: Case(
@@ -57,6 +67,7 @@ CASES = {
     Refusal.NO_LEGAL_SHAPE: Case(["node00", "node05"], {"hosts": 30}),
     Refusal.CONSTRAINT: Case(["node31"], {"hosts": 4, "constraints": {"avoid_hosts": NODES[:28]}}),
     Refusal.BUDGET: Case(["node00", "node05"], {"hosts": 19}, budget=1),
+    Refusal.DISTURBS: Case(NODES[12:], {"hosts": 5}, narrow),
     Refusal.OTHERS_WAIT: Case(NODES[28:], {"hosts": 2}, queue, at_first=True),
     Refusal.TOO_FEW_SLOTS: Case(
         ["node00"], {"class": "shared", "slots": 8, "bandwidth": 1.0}, shared
@@ -92,7 +103,9 @@ def test_a_refusal_that_withheld_hosts_cause_names_them(deployment, reason, with
         withhold(deployment, case.withheld)
     answer = asked(client, case)
     if not withheld and reason.unproven:
-        assert "withheld" not in answer.json["detail"]  # they may have caused it, nobody knows
+        assert "withheld" not in answer.json.get(
+            "detail", ""
+        )  # they may have caused it, nobody knows
         return
     if not withheld:
         assert answer.status_code == 200, answer.text
