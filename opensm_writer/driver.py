@@ -17,7 +17,7 @@ from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import CableEnds
 from laas_service.messages import FabricState, Running
-from opensm_writer import assemble, fetch, publish, reload, render
+from opensm_writer import assemble, fetch, mixtures, publish, reload, render
 from opensm_writer.blocks import Block, differing, patched
 from opensm_writer.counters import CounterReader
 from opensm_writer.desired import subnet_configuration
@@ -184,9 +184,10 @@ class OpenSmDriver:
     def reload(self) -> None:
         """Bring OpenSM's configuration up to date and have it read the current set; repeatable.
 
-        If OpenSM has to write keys or tables again that others changed, it first sweeps once with
-        other files: until then ``rewriting`` is true, and afterwards the set is to be reloaded
-        once more. ``observe`` sees to the end of that sweep.
+        If OpenSM has to write keys or tables again that others changed, or if packets could go
+        round while it writes the set's tables, it first sweeps once with other files: until then
+        ``rewriting`` is true, and afterwards the set is to be reloaded once more. ``observe`` sees
+        to the end of that sweep.
 
         If tables without port GUIDs are not right for the LIDs that ports have, they get the GUIDs
         first (``assemble``).
@@ -215,7 +216,8 @@ class OpenSmDriver:
                 except InvalidFile as error:
                     raise Unavailable(f"the tables get no port GUIDs: {error}") from error
                 current = self.current
-        if self.is_to_follow:
+        follows = self.is_to_follow
+        if follows:
             wrong = None
         self._keys = self._wrong_keys = None
         tables = keys = None
@@ -226,11 +228,30 @@ class OpenSmDriver:
                 if (row := self._rows.get(table.guid, table.row)) != table.row
             }
             tables = (current.tables, foreign) if foreign else None
+        elif (
+            current is not None
+            and not (follows and self.note.set == current.name)
+            and (rows := self._between(current))
+        ):
+            tables = current.tables, rows
         if wrong is not None and current is not None and current.partitions is not None:
             members = members_of(wrong.in_first_block, current.cables)
             keys = (current.partitions, members) if members else None
         if not reload.begin_rewriting(self._home, self._opensm, keys, tables):
             reload.reload_set(self._home, self._opensm)
+
+    def _between(self, current: SetOnDisk) -> dict[int, bytes]:
+        """Rows to write before the current set's; of a standby and a first set none."""
+        opensm, signalled = self._opensm, self.note.set
+        try:
+            if opensm is None or not self._reads_back or opensm.role().stands_by:
+                return {}
+        except Unavailable:
+            return {}
+        olds = [self._rows] if self._matched and self._matched != current.name else []
+        if signalled not in (self._matched, current.name):
+            olds += [other.rows for other in self._sets.others() if other.name == signalled]
+        return mixtures.between(olds, current.rows, current.cables) if olds else {}
 
     @property
     def rewriting(self) -> bool:

@@ -9,13 +9,16 @@ from dataclasses import replace
 
 import pytest
 
+from laas_service.domain.topology import LeafLink
+from laas_service.domain.verification import physical_tables
 from laas_service.messages import Condition
 from opensm_writer import fileset, health, parse
 from opensm_writer.driver import OpenSmDriver
 from opensm_writer.opensm import OpenSm
 from opensm_writer.reload import reload_set
+from tests.crossings import Judge
 from tests.unit.opensm_writer.iblinkinfo import output
-from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, WIDE, state
+from tests.unit.opensm_writer.states import ONE, POD, SETTINGS, TINY, WIDE, state
 from tests.waiting import eventually
 
 INVENTORY = state().inventory
@@ -429,6 +432,51 @@ def test_writing_tables_again_waits_for_no_sweep(site, tmp_path):
     swept()
     site.fabric()
     assert observed() is Condition.APPLIED
+
+
+def test_a_fault_that_turns_entries_round_takes_two_sweeps_and_a_tenant_one(site, tmp_path):
+    """Between them the entries are missing that would send packets in a circle."""
+    signals, written = tmp_path / "signals", tmp_path / "written"
+    command = f"readlink {site.home}/current >>{signals}; cp {site.home}/current/lfts {written}"
+    opensm = replace(site.opensm, reload_command=("sh", "-c", command), timeout=3600)
+    site.driver = OpenSmDriver(tmp_path, "tiny", opensm)
+
+    def settle() -> list[str]:
+        """Signals until the current set is in the switches."""
+        signals.write_text("")
+        site.driver.reload()
+        for _ in range(3):
+            site.dump.write_text(written.read_text())
+            with site.log.open("a") as log:
+                log.write("SUBNET UP\n")
+            observed = health.report(site.driver.observe(site.driver.note.mark), 120)
+            if observed.condition is Condition.APPLIED:
+                break
+            site.driver.reload()
+        told: str = signals.read_text()
+        return told.split()
+
+    def rows() -> dict[int, bytes]:
+        return {t.guid: t.row for t in parse.switch_tables(parse.file_pieces(written), "lfts")}
+
+    def loops(*several: dict[int, bytes]) -> list[int]:
+        judge = Judge(TINY.topology, INVENTORY, [])
+        return judge.loops(*(physical_tables(each, INVENTORY.lids) for each in several))
+
+    assert settle() == ["gen-7"]
+    site.driver.publish(state([POD, WIDE], 8), SETTINGS)
+    assert settle() == ["gen-8"]
+    before, fault = rows(), (LeafLink(0, 0, 0),)
+    site.driver.publish(replace(state([POD, WIDE], 9), failed_links=fault), SETTINGS)
+    signals.write_text("")
+    site.driver.reload()
+    between = rows()
+    assert signals.read_text().split() == [".rewriting"]
+    assert settle() == ["gen-9"]
+    assert loops(before, rows())
+    assert loops(before, between) == loops(between, rows()) == []
+    site.driver.publish(state([POD, WIDE], 10), SETTINGS)
+    assert settle() == [".rewriting", "gen-10"]
 
 
 def test_a_new_generation_ends_the_writing_of_old_tables(site, tmp_path):
