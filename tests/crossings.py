@@ -148,6 +148,18 @@ class Judge:
                 costs.append(rest + self.is_foreign(cable, owner))
         return min(costs, default=None)
 
+    def cheapest(self, start: int, target: Endpoint) -> set[int]:
+        """The ports with the fewest foreign cables ahead, down as soon as a way leads down."""
+        owner, home = self.owner_of(target), target.at.guid
+        costs: dict[int, int] = {}
+        down = self._leads_down(start, home)
+        for far, cable in self._downs[start] if down else self._ups[start]:
+            rest = self._least(far, home, owner, down, True)
+            if rest is not None:
+                near = cable.lower if cable.lower.guid == start else cable.upper
+                costs[near.port] = rest + self.is_foreign(cable, owner)
+        return {port for port, cost in costs.items() if cost == min(costs.values())}
+
     def _leads_down(self, switch: int, home: int) -> bool:
         return any(far == home or self._leads_down(far, home) for far, _ in self._downs[switch])
 

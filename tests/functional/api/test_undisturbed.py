@@ -147,3 +147,15 @@ def test_growth_that_would_make_packets_cross_is_refused(client, narrow, allocat
     _drain(client, range(12, 32))
     grown = client.patch(f"/v1/allocations/{red['id']}", json={"hosts": 5})
     assert (grown.status_code, grown.json["code"]) == (409, "disturbs"), narrow
+
+
+def test_other_hosts_that_would_make_packets_cross_are_refused(client, narrow, allocate):
+    """The only free hosts are beside "narrow", and one of them would need the last uplink."""
+    red = allocate(4, name="red", constraints={"avoid_pods": [1]})
+    _drain(client, range(12, 32))
+    for dry_run in (True, False):
+        body = {"hosts": [red["hosts"][0]["name"]], "dry_run": dry_run}
+        refused = client.post(f"/v1/allocations/{red['id']}/replace-hosts", json=body)
+        assert (refused.status_code, refused.json["code"]) == (409, "disturbs"), narrow
+    client.delete(f"/v1/allocations/{narrow['id']}?wait=5")
+    assert client.post(f"/v1/allocations/{red['id']}/replace-hosts", json=body).status_code == 202

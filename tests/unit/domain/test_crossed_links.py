@@ -22,6 +22,17 @@ from tests.crossings import Judge
 MADE = generate(Description(xgft="3;3,3,3;1,3,3", subnet_managers=1, storage_hosts=2))
 
 
+def test_an_aggregation_node_in_every_switch_sends_over_every_link_of_an_owner():
+    """It has one cable, to its switch, whose cables all have some owner where it matters."""
+    crossing = []
+    for nodes in (False, True):
+        made = generate(Description(xgft="3;3,3,3;1,3,3", aggregation_nodes=nodes))
+        fabric = Ledger(made.topology)
+        admit(POLICIES["jigsaw"](), fabric, Request("blue", 4))
+        crossing.append(crossed_links(fabric, made.inventory).pairs_by_owner.get("blue", 0))
+    assert crossing[0] == 0 < crossing[1]
+
+
 def filled(seed: int) -> Ledger:
     fabric, rng = Ledger(MADE.topology), Random(seed)
     for number in range(rng.randint(2, 6)):
