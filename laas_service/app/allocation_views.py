@@ -19,11 +19,10 @@ from laas_service.app.requests import (
     Place,
     Progress,
 )
+from laas_service.app.views.crossed import crossed_by
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import ContentionFree, Undisturbed
-from laas_service.domain.crossed_links import crossed_links
 from laas_service.domain.faults.degradation import Degraded, degradation, joined
-from laas_service.domain.grouping import grouped
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology
 
@@ -66,7 +65,7 @@ class AllocationViews:
         records: Collection[AllocationRecord],
         fabrics: Mapping[str, tuple[FabricRecord, Holding]],
     ) -> list[AllocationView]:
-        places, crossed = self._places(records), self._crossed(records)
+        places, crossed = self._places(records), self._crossed_by(records)
         return [
             AllocationView(
                 record,
@@ -91,22 +90,8 @@ class AllocationViews:
             for id, place in queue.places(fabric, ids).items()
         }
 
-    def _crossed(self, records: Iterable[AllocationRecord]) -> dict[str, int]:
-        """By id of those that asked to be undisturbed, the pairs that cross their links."""
-        asked = [
-            (record.fabric, record.id)
-            for record in records
-            if record.placed is not None
-            and record.constraints is not None
-            and record.constraints.undisturbed is not None
-        ]
-        pairs: dict[str, int] = {}
-        for fabric, ids in grouped(asked).items():
-            ledger, _ = self._store.fabrics.ledger(fabric)
-            if ledger.inventory is not None:
-                found = crossed_links(ledger, ledger.inventory).pairs_by_owner
-                pairs |= {id: found.get(id, 0) for id in ids}
-        return pairs
+    def _crossed_by(self, records: Iterable[AllocationRecord]) -> dict[str, int]:
+        return crossed_by(records, lambda fabric: self._store.fabrics.ledger(fabric)[0])
 
     def _progress(self, record: AllocationRecord, holding: Holding) -> Progress:
         """The next step of convergence, and the generation that was seen in the switches."""

@@ -20,10 +20,12 @@ from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Wor
 from laas_service.app.refusals import with_room
 from laas_service.app.requests import Question
 from laas_service.app.views import inventory
+from laas_service.app.views.crossed import crossed_by
 from laas_service.app.views.parts import part
 from laas_service.app.views.utilization import UseCount, course, utilization
 from laas_service.domain.admission.admit import largest_fit
 from laas_service.domain.admission.constrained import explain_constraints, propose
+from laas_service.domain.admission.undisturbed import disturbance
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import LaasError
@@ -124,10 +126,17 @@ class FabricMaps:
             for record in records
         ]
         viewer = Viewer(None if everything else frozenset(record.id for record in records))
+        crossed = part(
+            f"map of fabric {fabric_id}: crossed", lambda: crossed_by(records, lambda _: ledger), {}
+        )
         tenants = [
             tenant
             for record in records
-            for tenant in part(f"map: allocation {record.id}", partial(_tenants, record), [])
+            for tenant in part(
+                f"map: allocation {record.id}",
+                partial(_tenants, record, crossed.get(record.id)),
+                [],
+            )
         ]
         drawn = fabric_map(ledger, fabric.inventory, tenants, viewer)
         project = None if everything else caller.project_id
@@ -261,7 +270,10 @@ class FabricMaps:
             "largest_fit": largest_fit(policy, ledger, ledger.free_host_count + 1),
         }
         if not isinstance(answer, NoFit):
-            shape = {"shape": None if answer.shape is None else str(answer.shape)}
+            routes = disturbance(ledger, request, answer)
+            shape: dict[str, Any] = {"shape": None if answer.shape is None else str(answer.shape)}
+            if routes is not None:
+                shape |= {"crossed_by": routes.crossing, "crossed_more": routes.others}
             return told | shape | ({"cells": cells_of(ledger, answer)} if everything else {})
         answer = explain_constraints(policy, ledger, request, answer)
         words = self._store.components.words(fabric_id)
@@ -295,7 +307,7 @@ def _moves(policy: Policy, ledger: LedgerView, request: Request) -> dict[str, An
     return {"moves": [move.allocation.id for move in plan.moves], "moved_hosts": plan.new_hosts}
 
 
-def _tenants(record: AllocationRecord) -> list[dict[str, Any]]:
+def _tenants(record: AllocationRecord, crossed: int | None) -> list[dict[str, Any]]:
     placed = record.placed
     tenant = {
         "id": record.id,
@@ -307,6 +319,7 @@ def _tenants(record: AllocationRecord) -> list[dict[str, Any]]:
         "shape": None if placed is None or placed.shape is None else str(placed.shape),
         "parent": record.parent,
         "degraded": lifecycle.is_degraded(record),
+        "crossed_by": crossed,
         "changing": record.change is not None,
         "created_at": record.created_at,
         "ends_at": record.ends_at,

@@ -15,6 +15,7 @@ from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, MoveDecision
 from laas_service.app.wording import reasons
 from laas_service.domain.admission.constrained import restricted_view
+from laas_service.domain.admission.undisturbed import harm
 from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
@@ -174,7 +175,9 @@ class Replacement:
             raise Conflict(f"{record.id!r} keeps its hosts: its policy is {placed.policy}")
         ledger = current_ledger(fabric, record, placed, self.budget)
         answer = self._sized(ledger, record, placed, placed.requested)
-        return answer or self._refusal(ledger, record, placed)
+        if answer is None:
+            return self._refusal(ledger, record, placed)
+        return harm(ledger, answer) or answer
 
     def _sized(
         self, ledger: Ledger, record: AllocationRecord, placed: Allocation, hosts: int
@@ -342,6 +345,8 @@ def begin_announced_move(
             return "its placement has changed"
         if not kind.whole_hosts and (why := in_the_way(inner, placed, to)) is not None:
             return why
+        if kind.whole_hosts and (harmed := harm(inner, to)) is not None:
+            return harmed.detail
         try:
             fabric.change(to.joined(placed))
         except DoubleClaim:

@@ -397,10 +397,15 @@
       numbers.slice(0, MOST_ROWS).map((number) => {
         const tenant = map.tenants[number];
         return [element("button", { type: "button", click: () => showTenant(number) }, label(tenant)),
-          tenant.state || "-", tenant.hosts, tenant.leaf_links + tenant.spine_links, tenant.shape];
+          stateText(tenant), tenant.hosts, tenant.leaf_links + tenant.spine_links, tenant.shape];
       }), "No tenant.");
     at("more-tenants").textContent = numbers.length > MOST_ROWS
       ? `The first ${MOST_ROWS} of ${numbers.length}; search for others.` : "";
+  }
+  function stateText(tenant) {
+    const crossed = tenant.crossed_by
+      ? `, crossed by ${counted(tenant.crossed_by, "pair", "pairs")} of others` : "";
+    return (tenant.state || "-") + crossed;
   }
   function promiseTable() {
     const rows = panels.flatMap((panel) => [...panel.promises].flatMap(([cell, both]) =>
@@ -495,6 +500,8 @@
       ? `${size} fit now${asked.shape ? ` as ${asked.shape}` : ""}.`
       : `${size} are refused: ${asked.detail} (${asked.reason}).`)];
     lines.push(element("p", {}, `The largest size that fits now is ${asked.largest_fit}.`));
+    if (asked.crossed_more > 0) lines.push(element("p", {}, "Packets of " +
+      `${counted(asked.crossed_more, "further pair", "further pairs")} of ports would cross owned links.`));
     if (asked.cells) lines.push(element("p", {}, asked.fits
       ? "It would lie in the outlined cells."
       : "With the changes below it would lie in the outlined cells."));

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field
 
 from laas_service.api.schemas.base import Schema
-from laas_service.api.schemas.fabrics import RiskFitAnswer
+from laas_service.api.schemas.fabrics import CrossedBy, CrossedMore, RiskFitAnswer
 from laas_service.app.lifecycle import State
 from laas_service.domain.allocation import Refusal
 
@@ -79,6 +79,7 @@ class MapTenant(Schema):
     shape: str | None
     parent: str | None
     degraded: bool
+    crossed_by: CrossedBy = None
     changing: bool
     created_at: AwareDatetime
     ends_at: AwareDatetime | None
@@ -143,6 +144,8 @@ class MapQuestion(Schema):
     risks: list[RiskFitAnswer] = []
     """Of slots: further tenants that would fit, by risk."""
     shape: str | None = None
+    crossed_by: CrossedBy = None
+    crossed_more: CrossedMore = None
     reason: Refusal | None = None
     detail: str | None = None
     cells: MarkedCells | None = None

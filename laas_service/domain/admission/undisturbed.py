@@ -105,15 +105,19 @@ def disturbance(
 
 
 def harm(fabric: LedgerView, changed: Allocation) -> NoFit | None:
-    """Why an owner that ``fabric`` holds may not hold this instead; None if it may."""
+    """Why an owner that ``fabric`` holds may not hold this instead; None if it may.
+
+    While it changes it holds both placements, so both together are judged, too.
+    """
     if fabric.inventory is None or fabric.scope is not None or not fabric.undisturbed:
         return None
     judge = _Judge(fabric, fabric.inventory)
-    copy = fabric.copy()
-    copy.change(changed)
-    if not judge.harmful(crossed_links(copy, fabric.inventory)):
-        return None
-    return NoFit(Refusal.DISTURBS, f"with the new size, {_HARM}")
+    for held in dict.fromkeys((changed.joined(fabric.allocations[changed.id]), changed)):
+        copy = fabric.copy()
+        copy.change(held)
+        if judge.harmful(crossed_links(copy, fabric.inventory)):
+            return NoFit(Refusal.DISTURBS, f"with the new placement, {_HARM}")
+    return None
 
 
 @dataclass
