@@ -122,7 +122,9 @@ class FabricMaps:
             if everything or record.project_id == caller.project_id
         ]
         records = [
-            record if named(record.project_id) else replace(record, name="", project_id="")
+            record
+            if named(record.project_id)
+            else replace(record, name="", project_id="", error=None)
             for record in records
         ]
         viewer = Viewer(None if everything else frozenset(record.id for record in records))
@@ -321,6 +323,8 @@ def _tenants(record: AllocationRecord, crossed: int | None) -> list[dict[str, An
         "degraded": lifecycle.is_degraded(record),
         "crossed_by": crossed,
         "changing": record.change is not None,
+        "error": record.error,
+        "updated_at": record.updated_at,
         "created_at": record.created_at,
         "ends_at": record.ends_at,
     }

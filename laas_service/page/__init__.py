@@ -19,7 +19,14 @@ from typing import Any
 CONTENT_TYPE = "text/html; charset=utf-8"
 
 
-SCRIPTS = ("helpers.js", "sign_in.js", "live.js", "page.js")
+SCRIPTS = (
+    "helpers.js",
+    "palette.js",
+    "attention.js",
+    "sign_in.js",
+    "live.js",
+    "page.js",
+)
 """The files of the script, each after those that it uses."""
 
 

@@ -83,11 +83,16 @@
 
   // -- colours ----------------------------------------------------------------
 
-  function tenantColour(number) {
-    const dark = document.documentElement.dataset.theme === "dark";
-    const hue = (number * 137.508 + 205) % 360, step = Math.floor(number / 9) % 3;
-    const light = (dark ? 62 : 42) + (dark ? -8 : 8) * step;
-    return hsl(hue, 62 - 12 * (Math.floor(number / 27) % 3), light);
+  const known = {}; // by theme: numbers of colours by tenant, as long as the page is open
+  function tenantColours(states) {
+    const theme_ = document.documentElement.dataset.theme, list = paletteBeside(states);
+    known[theme_] = known[theme_] || new Map();
+    const hosts = panels.find((panel) => panel.name === "hosts");
+    const places = map.tenants.map(() => new Set());
+    if (hosts) hosts.owner.forEach((owner, cell) => owner >= FIRST &&
+      places[owner - FIRST].add(Math.floor(cell / hosts.columns / hosts.band)));
+    const ids = map.tenants.map((tenant) => tenant.id);
+    return numbersOfColours(ids, places, known[theme_], list.length).map((number) => list[number]);
   }
   function loadColour(percent) {
     const dark = document.documentElement.dataset.theme === "dark";
@@ -99,8 +104,9 @@
       withheld: rgb(style("--withheld")), failed: rgb(style("--failed")),
       drained: rgb(style("--drained")), up: rgb(style("--up")), ink: rgb(style("--ink")),
       accent: style("--accent"), line: style("--line"), dim: style("--dim"),
-      tenants: map.tenants.map((_, number) => tenantColour(number)),
     };
+    colours.tenants = tenantColours(["paper", "free", "others", "withheld", "failed", "drained", "up"]
+      .map((name) => colours[name]));
     for (const panel of panels) paintPanel(panel);
     legend();
     redraw();
@@ -386,10 +392,21 @@
         moment(fault.since), fault.evidence]), "Nothing is failed, drained or being repaired.");
     question();
     utilization();
+    attention();
     if (focusTenant === null) at("tree-section").hidden = true;
   }
+  function attention() {
+    const entries = needsAPerson(map, Date.now());
+    at("attention").hidden = !entries.length;
+    table("needs", ["What", "State", "Since", "Why", "Next step"], entries.slice(0, MOST_ROWS).map((one) => [
+      one.tenant === undefined || one.tenant < 0 ? place(one.fault || { kind: "", name: one.what })
+        : element("button", { type: "button", click: () => showTenant(one.tenant) }, one.what),
+      element("span", { class: one.level === "waiting" ? "warn" : "bad" }, one.level),
+      moment(one.since), one.why, one.next]), "");
+    at("needs-title").textContent = `Needs a person: ${entries.length}`;
+  }
   function place(fault) {
-    const text = `${fault.kind} ${fault.name}`;
+    const text = `${fault.kind} ${fault.name}`.trim();
     return element("button", { type: "button", click: () => find(fault.name) }, text);
   }
   function tenantTable(numbers) {

@@ -81,6 +81,10 @@ class MapTenant(Schema):
     degraded: bool
     crossed_by: CrossedBy = None
     changing: bool
+    error: str | None
+    """Why its last step failed or has to wait; null if neither, and if `name` is hidden."""
+    updated_at: AwareDatetime
+    """When it last changed."""
     created_at: AwareDatetime
     ends_at: AwareDatetime | None
     hosts: int

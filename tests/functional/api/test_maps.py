@@ -220,6 +220,19 @@ def test_a_map_that_has_not_changed_is_not_sent_again(client, deployment, alloca
     assert not changed_by(client, lambda: client.get(f"{MAP}?hosts=3"))
 
 
+def test_why_a_step_waits_is_for_who_may_see_the_allocation(deployment, allocate):
+    made = allocate(9, "blue", project_id="blue")
+    deployment.store.allocations.postpone(made["id"], deployment.clock(), "Nova does not answer")
+    tenant = deployment.client(TokensAsHeaders)
+
+    def why(token):
+        shown = tenant.get(MAP, headers={"X-Auth-Token": token}).json
+        return [one["error"] for one in shown["tenants"]]
+
+    assert why("admin") == why("watch") == ["Nova does not answer"]
+    assert why("red") == []
+
+
 def test_each_viewer_has_its_own_etag(deployment, allocate):
     """Nobody gets 304, or a kept answer, for a map that another one saw."""
     allocate(9, "blue", project_id="blue")

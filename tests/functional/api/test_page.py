@@ -61,6 +61,8 @@ def test_the_page_keeps_itself_up_to_date(deployment, client, allocate):
             allocate(4, "green")
             client.patch("/v1/fabrics/main/hosts/node31", json={"state": "failed"})
             until(browser, "document.querySelector('#faults').textContent.includes('node31')")
+            assert "host node31\tfailed" in browser.text("#needs")
+            assert "laas host repair node31" in browser.text("#needs")
             assert "green" in browser.text("#tenants")
             assert "Host\nnode00" in browser.text("#cell"), "the chosen cell stays chosen"
             assert browser.run("window.marked"), "the page was not loaded again"
