@@ -171,6 +171,8 @@ class AgentRegistry:
                 "fabric %s: agent %s is active; %s reports %s (%s)",
                 *(fabric_id, turn.active, name, seen.condition.value, seen.detail or "no detail"),
             )
+            known = applied(self._agents.all(fabric_id), self.seconds)
+            self._store.observations.note_applied(fabric_id, known)
             self._wake()
         return Orders(turn.active == name, turn.active, wanted, self.seconds, stamp)
 

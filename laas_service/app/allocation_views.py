@@ -5,7 +5,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from laas_service.app import lifecycle
+from laas_service.app import lifecycle, safeguards
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import HOLDING, Action, State
 from laas_service.app.ports.store import Store
@@ -72,7 +72,7 @@ class AllocationViews:
                 fabric,
                 places.get(record.id),
                 _degradation_now(record, fabric.topology, crossed.get(record.id, 0)),
-                holding.waits_for if lifecycle.has_step_now(record) else None,
+                _delay(record, holding),
                 crossed_by=crossed.get(record.id),
             )
             for record in records
@@ -109,6 +109,13 @@ class AllocationViews:
             and (applied is not None and applied >= wanted)
             and (by is not None and by.was_read),
         )
+
+
+def _delay(record: AllocationRecord, holding: Holding) -> str | None:
+    """What keeps the worker from its next step, or what is not as promised without one."""
+    if lifecycle.has_step_now(record):
+        return holding.waits_for
+    return safeguards.not_kept(record, holding.applied, holding.problem, holding.confirmed)
 
 
 def _degradation_now(

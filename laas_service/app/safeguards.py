@@ -10,7 +10,15 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from laas_service.app import lifecycle
-from laas_service.app.lifecycle import DUE_IF_CHANGING, AllocationFaults, Phase, Situation, State
+from laas_service.app.lifecycle import (
+    DUE_IF_CHANGING,
+    HANDED_OVER,
+    AllocationFaults,
+    Phase,
+    Situation,
+    State,
+)
+from laas_service.app.wording import waits
 from laas_service.domain.errors import Conflict
 from laas_service.domain.topology import Topology
 from laas_service.messages import Applied
@@ -118,6 +126,23 @@ def lacks_evidence(allocation: Situation, applied: Applied) -> bool:
     if not lifecycle.confirmed(allocation, applied.generation):
         return False
     return applied.loaded is None or applied.loaded < allocation.generation
+
+
+def not_kept(
+    allocation: Situation, applied: int | None, problem: str | None, ever: int | None
+) -> str | None:
+    """What the switches run instead of the routes and keys of an allocation at rest, in words.
+
+    ``applied`` is the generation that they run, or None and a ``problem``; ``ever`` is the newest
+    one that was ever confirmed. None: they run its routes, or have never done so.
+    """
+    wanted = allocation.generation
+    at_rest = allocation.state in HANDED_OVER and allocation.change is None
+    if not at_rest or not allocation.kind.whole_hosts or ever is None or ever < wanted:
+        return None
+    if applied is None:
+        return waits.not_confirmed(problem) if problem else None
+    return waits.outdated(applied, wanted) if applied < wanted else None
 
 
 def check_repairs_now(allocation: Situation) -> None:

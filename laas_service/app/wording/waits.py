@@ -93,6 +93,20 @@ def unread(fabric: str, generation: int) -> str:
     )
 
 
+def outdated(applied: int, wanted: int) -> str:
+    """The switches run a set from before the newest routes and keys of an allocation."""
+    return (
+        f"not as promised: the switches run generation {applied}, from before its routes and keys "
+        f"(generation {wanted}); its packets may be lost or cross links of others until these are "
+        "there again"
+    )
+
+
+def not_confirmed(problem: str) -> str:
+    """The routes and keys of an allocation were confirmed, and are no longer."""
+    return f"its routes and keys are no longer confirmed: {problem}"
+
+
 def held_for(managers: Sequence[str]) -> str:
     """Why hosts and links are not free although the switches no longer route to them."""
     return (

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from laas_service.adapters.agent_switches import AgentSubnetManager
+from laas_service.adapters.db.leases import SqlLeases
 from tests.convergers import Convergers
 from tests.functional.api.test_agents import listed
 from tests.functional.api.test_agents import report as report
@@ -153,3 +154,46 @@ def test_one_that_never_had_a_set_holds_too(client, turns, tenant, report):
     turns("sm1", "sm2")
     assert owners(client) == before
     assert listed(client)["sm3"]["holds"] == 1
+
+
+def test_after_a_takeover_with_old_files_each_allocation_concerned_says_so(
+    client, deployment, turns, tenant, report
+):
+    SqlLeases(deployment.engine).take("main", "worker", 600)
+    old = report("sm1", "starting").json
+    turns("sm1", "sm2")
+    made = client.post("/v1/allocations", json={"name": "red", "hosts": 4})
+    turns("sm1")
+    newer = f"/v1/allocations/{made.json['id']}"
+    assert client.get(newer).json["state"] == "active"
+    assert [client.get(path).json["error"] for path in (tenant, newer)] == [None, None]
+    deployment.later += 60
+    past = {"published": old["wanted"], "published_stamp": old["stamp"]}
+    seen = {"generation": old["wanted"], "stamp": old["stamp"]}
+    report("sm2", "other_generation", **past, **seen)
+    assert listed(client)["sm2"]["role"] == "active"
+    told = client.get(newer).json["error"]
+    assert f"not as promised: the switches run generation {old['wanted']}" in told
+    assert client.get(tenant).json["error"] is None, "its routes are in the old set too"
+    summaries = client.get("/v1/allocations").json["allocations"]
+    assert {one["name"]: bool(one["error"]) for one in summaries} == {"blue": False, "red": True}
+    now = report("sm2", "applied", **past, **seen).json
+    new = {"published": now["wanted"], "published_stamp": now["stamp"]}
+    report("sm2", "applied", **new, generation=now["wanted"], stamp=now["stamp"])
+    assert [client.get(path).json["error"] for path in (tenant, newer)] == [None, None]
+
+
+def test_while_another_manager_rules_every_allocation_says_so(
+    client, deployment, turns, tenant, report
+):
+    SqlLeases(deployment.engine).take("main", "worker", 600)
+    orders = report("sm1", "starting").json
+    has = {"published": orders["wanted"], "published_stamp": orders["stamp"]}
+    report("sm1", "applied", **has, generation=orders["wanted"], stamp=orders["stamp"])
+    assert client.get(tenant).json["error"] is None
+    report("sm1", "not_master", **has, detail="port 0x99 with priority 15 is the master")
+    told = client.get(tenant).json["error"]
+    assert told.startswith("its routes and keys are no longer confirmed: ")
+    assert "0x99" in told
+    report("sm1", "applied", **has, generation=orders["wanted"], stamp=orders["stamp"])
+    assert client.get(tenant).json["error"] is None
