@@ -20,7 +20,6 @@ from laas_service.adapters.db import (
     models,
     partition_keys,
     quotas,
-    slot_claims,
 )
 from laas_service.adapters.db.concurrency.decider import Decider
 from laas_service.adapters.db.concurrency.decision import Decision, Settled, Written
@@ -205,7 +204,7 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
         columns, generation = _admitted(self.transactions, session, fabric, answer, new, parent)
         reason = _admitted_reason(answer, columns) + self._remark()
         record = self._insert(session, State.ALLOCATING, reason, columns)
-        _take(session, record, answer, draft)
+        _take(self.transactions, session, record, answer, draft)
         return Written(record, CachedLedger(draft, generation))
 
     def _remark(self) -> str:
@@ -392,7 +391,7 @@ class _QueuedRequests(Decision[Sequence[Allocation], list[AllocationRecord]]):
         )
         if requires_undisturbed(queued.constraints):
             draft.keep_undisturbed(answer.id)
-        _take(session, record, answer, draft)
+        _take(self.transactions, session, record, answer, draft)
         return record, generation
 
 
@@ -441,12 +440,18 @@ def _partitions(columns: dict[str, Any]) -> int:
     return len(set(columns["pkeys"] or [0]))
 
 
-def _take(session: Session, record: AllocationRecord, answer: Allocation, draft: Ledger) -> None:
+def _take(
+    transactions: Transactions,
+    session: Session,
+    record: AllocationRecord,
+    answer: Allocation,
+    draft: Ledger,
+) -> None:
     """Insert the claims of an admitted request."""
     if not answer.kind.whole_hosts:
         part = draft.ledger(answer.parent).part
         assert part is not None
-        slot_claims.take(session, record.fabric, part, answer)
+        transactions.slot_rows.take(session, record.fabric, part, answer)
         return
     partition_keys.take(session, record, sorted({record.pkey, *record.pkeys} - {0}))
     claims.take(session, record.fabric, answer, draft.topology)

@@ -22,12 +22,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from laas_service.adapters.db import models, slot_claims
+from laas_service.adapters.db import models
 from laas_service.adapters.db.allocation_rows import ALLOCATIONS, record_of
 from laas_service.adapters.db.retention import Retention
 from laas_service.adapters.db.transactions import (
     NOT_MEASURED,
     STEP_DONE,
+    SlotRows,
     as_event,
     confirmation,
     locked_generation,
@@ -301,7 +302,7 @@ class StoredAllocations(Retention):
                 faults=None,
                 **STEP_DONE | confirmation(confirmed_by),
             )
-            _drop_claims(session, record)
+            _drop_claims(session, record, self.transactions.slot_rows)
             return freed
 
     def requeue(
@@ -324,7 +325,7 @@ class StoredAllocations(Retention):
                 generation=generation,
                 **STEP_DONE | confirmation(confirmed_by),
             )
-            _drop_claims(session, record)
+            _drop_claims(session, record, self.transactions.slot_rows)
             return queued
 
 
@@ -340,14 +341,14 @@ def _count_activated(session: Session, record: AllocationRecord) -> None:
     session.execute(update(lease).where(lease.fabric == record.fabric).values(**values))
 
 
-def _drop_claims(session: Session, record: AllocationRecord) -> None:
+def _drop_claims(session: Session, record: AllocationRecord, slot_rows: SlotRows) -> None:
     if record.part:
-        slot_claims.give_up(session, record.part, record.id)
+        slot_rows.give_up(session, record.part, record.id)
         return
     for claim in (models.HostClaimRow, models.LinkClaimRow, models.PkeyClaimRow):
         session.execute(delete(claim).where(claim.allocation == record.id))
     if isinstance(record.kind, SharedHosts):
-        slot_claims.close(session, record.id)
+        slot_rows.close(session, record.id)
 
 
 def _check_empty(session: Session, container: AllocationRecord) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import claims, partition_keys, quotas, recorded_faults, slot_claims
+from laas_service.adapters.db import claims, partition_keys, quotas, recorded_faults
 from laas_service.adapters.db.concurrency.decider import Decider
 from laas_service.adapters.db.concurrency.decision import Decision, Settled, Written
 from laas_service.adapters.db.ledger_cache import CachedLedger, LedgerCache
@@ -254,7 +254,8 @@ class StoredPlacementChanges(StoredPlans):
             self.transactions.advance(session, record.fabric, {"change": document})
             part = read_record(session, record.part).placed
             assert part is not None
-            slot_claims.exchange(session, record.fabric, part, held.held_slots, reached)
+            rows = self.transactions.slot_rows
+            rows.exchange(session, record.fabric, part, held.held_slots, reached)
             return self.transactions.update(
                 session,
                 record,
@@ -370,7 +371,8 @@ class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
         assert part is not None
         delta = {"change": allocation_document(held)}
         generation = self.transactions.advance(session, record.fabric, delta)
-        slot_claims.exchange(session, record.fabric, part, self._old.held_slots, held)
+        rows = self.transactions.slot_rows
+        rows.exchange(session, record.fabric, part, self._old.held_slots, held)
         demand, was = change.new.held_slots.demand, self._old.held_slots.demand
         changed = self.transactions.update(
             session,

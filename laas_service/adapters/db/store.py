@@ -23,6 +23,7 @@ from laas_service.adapters.db.observations import StoredObservations
 from laas_service.adapters.db.placement_changes import StoredPlacementChanges
 from laas_service.adapters.db.quotas import SqlQuotas
 from laas_service.adapters.db.rounds import Rounds
+from laas_service.adapters.db.sharing import slot_claims
 from laas_service.adapters.db.snapshots import Snapshots
 from laas_service.adapters.db.transactions import (
     KEEP_DELTAS,
@@ -58,7 +59,11 @@ class SqlStore:
         self._engine, self._writes = engine, WriteCheck(engine)
         self._ledgers, self._priority = LedgerCache(), PriorityLocks(engine)
         self._threads, self._processes = ThreadOrder(), ProcessOrder(engine)
-        self._compose(Transactions(engine, now, at, keep_deltas, announce, pkeys, keep_events))
+        self._compose(
+            Transactions(
+                engine, now, at, keep_deltas, announce, pkeys, keep_events, slot_rows=slot_claims
+            )
+        )
 
     def under(self, lease: Lease) -> Self:
         """See ``app.ports.store.Store.under``; the cache is shared."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 from sqlalchemy import (
     Engine,
@@ -38,6 +38,7 @@ from laas_service.adapters.documents import sharing_from
 from laas_service.app import notifications
 from laas_service.app.lifecycle import State
 from laas_service.app.records import NEWEST, AllocationRecord, Drift, Enclosing, Event, Lease
+from laas_service.domain.allocation import Allocation, HeldSlots
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.messages import ConfirmedBy, Initiator, Notification, Span, seconds_by_span
 
@@ -131,12 +132,42 @@ def nowhere(step: str) -> None:
     """The default hook, which does nothing."""
 
 
+class SlotRows(Protocol):
+    """Writes the rows of slots and of what links promise; the fabric's row is locked meanwhile.
+
+    ``part`` is the allocation whose hosts are shared.
+    """
+
+    def take(
+        self, session: Session, fabric_id: str, part: Allocation, claimed: Allocation, /
+    ) -> None:
+        """Record the slots and promises of an allocation that had none."""
+
+    def exchange(
+        self,
+        session: Session,
+        fabric_id: str,
+        part: Allocation,
+        held: HeldSlots,
+        claimed: Allocation,
+        /,
+    ) -> None:
+        """Record other slots and promises of an allocation in place of those that are ``held``."""
+
+    def give_up(self, session: Session, part: str, id: str, /) -> None:
+        """Take back all slots and promises of an allocation inside ``part``, given by its id."""
+
+    def close(self, session: Session, part: str, /) -> None:
+        """Forget the slots and links of an allocation whose hosts nobody shares any more."""
+
+
 class Transactions:
     """The transactions of one database, and what they do alike; safe to share between threads.
 
     ``at`` is called with a step's name around every commit, and after every lost race (for fault
     injection). With ``announce``, notifications are put into the outbox. New tenants get one of
     ``pkeys``. An allocation keeps its newest ``keep_events`` events, and ``SURPLUS`` more at most.
+    ``slot_rows`` writes what only shared hosts have.
     """
 
     def __init__(
@@ -148,6 +179,7 @@ class Transactions:
         announce: bool,
         pkeys: range,
         keep_events: int,
+        slot_rows: SlotRows,
     ) -> None:
         self._engine = engine
         self._reader = engine
@@ -160,6 +192,7 @@ class Transactions:
         self.now = now
         self.at = at
         self.pkeys = pkeys
+        self.slot_rows = slot_rows
 
     def under(self, lease: Lease) -> Self:
         """These transactions for the holder of a lease; see ``writing``."""

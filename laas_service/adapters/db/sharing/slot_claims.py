@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Rows of slots and of what links promise; the database refuses more than there is.
+"""Rows of slots and of what links promise (``SlotRows``); the database refuses too many.
 
 The row of the fabric is locked meanwhile, so that sums and what they are of agree.
 """
@@ -42,7 +42,7 @@ _ADD_AMOUNTS = (
 
 
 def take(session: Session, fabric_id: str, part: Allocation, claimed: Allocation) -> None:
-    """Record the slots and promises of an allocation that had none."""
+    """See ``SlotRows.take``."""
     slots = claimed.held_slots
     _add(session, fabric_id, part, slots.counts, _stored(slots))
     _insert(session, fabric_id, part, claimed)
@@ -51,7 +51,7 @@ def take(session: Session, fabric_id: str, part: Allocation, claimed: Allocation
 def exchange(
     session: Session, fabric_id: str, part: Allocation, held: HeldSlots, claimed: Allocation
 ) -> None:
-    """Record other slots and promises of an allocation in place of those that are ``held``."""
+    """See ``SlotRows.exchange``."""
     slots = claimed.held_slots
     counts = dict(slots.counts)
     for host, units in held.counts.items():
@@ -76,7 +76,7 @@ def _insert(session: Session, fabric_id: str, part: Allocation, claimed: Allocat
 
 
 def give_up(session: Session, part: str, id: str) -> None:
-    """Take back all slots and promises of an allocation inside ``part``."""
+    """See ``SlotRows.give_up``."""
     claim = models.SlotClaimRow
     units = session.execute(select(claim.host, claim.units).where(claim.allocation == id))
     changes = [{"of_part": part, "number": host, "more": -units} for host, units in units]
@@ -92,7 +92,7 @@ def give_up(session: Session, part: str, id: str) -> None:
 
 
 def close(session: Session, part: str) -> None:
-    """Forget the slots and links of an allocation whose hosts nobody shares any more."""
+    """See ``SlotRows.close``."""
     for table in (_HOSTS, _LINKS):
         session.execute(delete(table).where(table.part == part))
 
