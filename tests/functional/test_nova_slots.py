@@ -11,7 +11,7 @@ import pytest
 
 from laas_service.adapters.nova import NovaCompute
 from laas_service.adapters.nova.checks import Checks
-from laas_service.adapters.nova.placement_slots import class_of
+from laas_service.adapters.nova.keys import class_of
 from laas_service.app.ports.compute import (
     Handover,
     HostPart,

@@ -17,7 +17,8 @@ from functools import partial
 
 import pytest
 
-from laas_service.adapters.nova.placement_slots import below, class_of
+from laas_service.adapters.nova.keys import class_of
+from laas_service.adapters.nova.sharing.placement_slots import below
 from laas_service.app.handovers import slots_by_name
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller

@@ -8,7 +8,7 @@ Which module answers what:
 how hosts are handed over, taken back  ``handover``, ``take_back``; ``pool``, ``closed_hosts``
 who is on a host, who is a stranger    ``occupancy``, ``strangers``; ``hosts`` lists them
 what the aggregates say                ``observation``, ``keys``; ``members`` changes one of them
-class ``shared``                       ``slots``, ``placement_slots``, ``slot_moves``
+class ``shared``                       ``sharing``; ``shares`` is what others need of it
 servers that move                      ``moves``, ``server_moves``
 Ironic's nodes behind Nova             ``nodes``
 names of hosts that differ in Nova     ``names``
@@ -19,7 +19,7 @@ calls to Nova and placement            ``cloud``: ``aggregates``, ``hypervisors`
 
 Every change starts from Nova's present state and ends with a check, so it may be repeated at any
 time, even after a lost answer. ``occupancy``, ``strangers``, ``hosts``, ``observation``, ``checks``
-and the holders of ``slots`` change nothing. ``aggregates`` remembers the aggregates that a thread
+and ``SlotHolders`` change nothing. ``aggregates`` remembers the aggregates that a thread
 has read, ``hosts`` the last list of the hypervisors, and ``occupancy`` the projects of servers.
 """
 
@@ -46,9 +46,12 @@ from laas_service.adapters.nova.nodes import NodeCare, NodeFitness
 from laas_service.adapters.nova.observation import AggregateReader
 from laas_service.adapters.nova.occupancy import Occupancy
 from laas_service.adapters.nova.pool import PoolAggregates
-from laas_service.adapters.nova.slots import SlotCounts, SlotHolders
+from laas_service.adapters.nova.sharing.placement_slots import PlacementSlots
+from laas_service.adapters.nova.sharing.settling import SettlingSlots
+from laas_service.adapters.nova.sharing.slots import SlotCounts, SlotHolders
+from laas_service.adapters.nova.sharing.take_back import TakingBackSlots
 from laas_service.adapters.nova.strangers import StrangerSearch
-from laas_service.adapters.nova.take_back import TakingBack, TakingBackSlots
+from laas_service.adapters.nova.take_back import TakingBack
 from laas_service.app.ports.compute import (
     ComputeHost,
     Handover,
@@ -72,7 +75,7 @@ class NovaCompute:
     pooling or handing them over raises ``NotFound``.
 
     Hosts of class ``shared`` are in the aggregates of several allocations, all of that class. Their
-    slots are claimed in placement (``placement_slots``), so a server without a slot is a stranger.
+    slots are claimed in placement (``sharing``), so a server without a slot is a stranger.
 
     With ``nodes`` a host is a compute host or one of Ironic's nodes. An aggregate names its nodes
     in keys (``NODE``), and their providers are its members in placement.
@@ -107,14 +110,15 @@ class NovaCompute:
         self._occupancy = occupancy = Occupancy(
             cloud.placement, cloud.servers, hosts, aggregates, fitness
         )
-        self._holders = holders = SlotHolders(cloud.slots, cloud.placement, hosts)
+        placed_slots = PlacementSlots(cloud.placement_adapter, cloud.beat)
+        self._holders = holders = SlotHolders(placed_slots, cloud.placement, hosts)
         self._observation = AggregateReader(keys, aggregates, holders)
         strangers = StrangerSearch(keys, aggregates, occupancy, holders)
         self.checks = Checks(keys, cloud.aggregates, cloud.servers, cloud.placement, hosts)
         # what changes
         members = Members(cloud.aggregates, cloud.placement, aggregates, hosts, keys)
         care = NodeCare(nodes, fitness, aggregates, clear_lessees=clear_lessees)
-        slots = SlotCounts(cloud.slots, hosts)
+        slots = SlotCounts(placed_slots, hosts)
         self._pool = PoolAggregates(keys, aggregates, hosts, members, occupancy, strangers, care)
         self._handing_over = HandingOver(
             keys, aggregates, hosts, members, self._pool, strangers, slots, care
@@ -126,11 +130,14 @@ class NovaCompute:
             self._pool,
             occupancy,
             care,
-            TakingBackSlots(members, self._pool, occupancy, holders, slots),
+            TakingBackSlots(members, self._pool, occupancy, holders, slots).take_back,
             cloud.servers.delete_server if delete_servers else None,
         )
         self._closed_hosts = ClosedHosts(keys, members)
-        self._moves = NextMoves(cloud.servers, hosts, holders, slots, shared_disks=shared_disks)
+        self._moves = NextMoves(cloud.servers, hosts, shared_disks=shared_disks)
+        self._settling = SettlingSlots(
+            cloud.servers, hosts, holders, slots, shared_disks=shared_disks
+        )
 
     # -- what reads ---------------------------------------------------------------
 
@@ -216,8 +223,8 @@ class NovaCompute:
         return self._moves.move_servers(moves)
 
     def settle_slots(self, moves: SlotMoves) -> MoveProgress:
-        """See ``NextMoves.settle_slots``."""
-        return self._moves.settle_slots(moves)
+        """See ``SettlingSlots.settle``."""
+        return self._settling.settle(moves)
 
     def stop(self, server: str) -> None:
         """See ``Compute.stop``."""

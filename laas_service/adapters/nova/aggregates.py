@@ -10,9 +10,8 @@ from typing import Any
 
 from laas_service.adapters.nova.calls import NovaCalls
 from laas_service.adapters.nova.hypervisors import HypervisorCalls
-from laas_service.adapters.nova.keys import ALLOCATION, NODE, OWNER, aggregate_name
+from laas_service.adapters.nova.keys import ALLOCATION, NODE, OWNER, SLOTS, aggregate_name
 from laas_service.adapters.nova.names import HostNames
-from laas_service.adapters.nova.placement_slots import SLOTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from laas_service.adapters.nova.aggregates import AggregateCalls
 from laas_service.adapters.nova.hypervisors import HypervisorCalls
 from laas_service.adapters.nova.names import HostNames, read_pairs
 from laas_service.adapters.nova.placement import PlacementCalls
-from laas_service.adapters.nova.placement_slots import PlacementSlots
 from laas_service.adapters.nova.servers import ServerCalls
 from laas_service.domain.errors import InvalidInput
 from laas_service.version import user_agent
@@ -43,7 +42,7 @@ class Cloud:
         self.aggregates = AggregateCalls(nova, self.names, self.hypervisors, beat)
         self.servers = ServerCalls(nova, self.names, beat)
         self.placement = PlacementCalls(placement, beat)
-        self.slots = PlacementSlots(placement, beat)
+        self.placement_adapter, self.beat = placement, beat
 
 
 def connect(

@@ -15,7 +15,7 @@ from laas_service.adapters.nova.keys import OwnKeys, aggregate_name
 from laas_service.adapters.nova.members import Members
 from laas_service.adapters.nova.nodes import NodeCare
 from laas_service.adapters.nova.pool import PoolAggregates
-from laas_service.adapters.nova.slots import SlotCounts
+from laas_service.adapters.nova.shares import SlotChanges
 from laas_service.adapters.nova.strangers import StrangerSearch
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.compute_hosts import UNKNOWN, HostView
@@ -34,7 +34,7 @@ class HandingOver:
         members: Members,
         pool: PoolAggregates,
         strangers: StrangerSearch,
-        slots: SlotCounts,
+        slots: SlotChanges,
         nodes: NodeCare,
     ) -> None:
         self._keys = keys

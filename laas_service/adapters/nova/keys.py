@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Names and metadata keys of the service's aggregates in Nova; ``nova_filters.laas`` reads them."""
+"""Names and keys that the service gives in Nova and placement; ``nova_filters.laas`` reads them."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from laas_service.adapters.nova.placement_slots import SLOTS, class_of
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import InvalidInput
 
@@ -29,6 +28,19 @@ DRAINED = "laas:drained"
 
 CLOSING = {DRAINED: "true"}
 """The metadata of the aggregate of closed hosts."""
+
+
+SLOTS = "laas:slots"
+"""Key of an aggregate of class ``shared``: the class of its slots. ``nova_filters.laas`` reads
+it."""
+
+SLOT_CLASSES = "CUSTOM_LAAS_SLOT_"
+"""The beginning of the resource classes of slots in placement."""
+
+
+def class_of(allocation_id: str) -> str:
+    """The resource class of an allocation's slots."""
+    return SLOT_CLASSES + re.sub("[^A-Z0-9]", "_", allocation_id.upper())
 
 
 def aggregate_name(allocation_id: str) -> str:

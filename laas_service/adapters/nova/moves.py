@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How servers move between hosts in Nova: all of a host, or those beyond an allocation's slots."""
+"""How all servers of a host move to another host in Nova."""
 
-from laas_service.adapters.nova import server_moves, slot_moves
+from laas_service.adapters.nova import server_moves
 from laas_service.adapters.nova.hosts import Hosts
-from laas_service.adapters.nova.placement_slots import class_of
 from laas_service.adapters.nova.servers import ServerCalls
-from laas_service.adapters.nova.slots import SlotCounts, SlotHolders
-from laas_service.app.ports.compute import MoveProgress, ServerMoves, SlotMoves
+from laas_service.app.ports.compute import MoveProgress, ServerMoves
 from laas_service.domain.errors import Forbidden
 
 
@@ -21,15 +19,11 @@ class NextMoves:
         self,
         servers: ServerCalls,
         hosts: Hosts,
-        holders: SlotHolders,
-        slots: SlotCounts,
         *,
         shared_disks: bool,
     ) -> None:
         self._servers = servers
         self._hosts = hosts
-        self._holders = holders
-        self._slots = slots
         self._shared_disks = shared_disks
 
     def move_servers(self, moves: ServerMoves) -> MoveProgress:
@@ -48,17 +42,3 @@ class NextMoves:
                 "servers on bare metal do not move: create them anew on the new nodes, and delete "
                 "the old ones"
             )
-
-    def settle_slots(self, moves: SlotMoves) -> MoveProgress:
-        """See ``Compute.settle_slots`` and ``slot_moves``."""
-        hosts = moves.kept.keys()
-        id = moves.handover.allocation_id
-        hypervisors = self._hosts.known(hosts)
-        held = {
-            host: self._holders.held(host, hypervisors[host], [class_of(id)])
-            for host in sorted(hosts & hypervisors.keys())
-        }
-        progress = slot_moves.settle(self._servers, moves, held, shared_disks=self._shared_disks)
-        if progress == MoveProgress():
-            self._slots.keep(id, moves.kept, hypervisors)
-        return progress

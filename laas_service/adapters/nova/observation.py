@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from laas_service.adapters.nova.aggregates import Aggregate, Aggregates
 from laas_service.adapters.nova.keys import ALLOCATION, CLOSING, OWNER, OwnKeys
-from laas_service.adapters.nova.slots import SlotHolders
+from laas_service.adapters.nova.shares import SlotQuestions
 from laas_service.app.ports.compute import Handover, HostPart, ObservedAggregates
 
 
 class AggregateReader:
     """Reads the aggregates of the service and of others; changes nothing."""
 
-    def __init__(self, keys: OwnKeys, aggregates: Aggregates, slots: SlotHolders) -> None:
+    def __init__(self, keys: OwnKeys, aggregates: Aggregates, slots: SlotQuestions) -> None:
         self._keys = keys
         self._aggregates = aggregates
         self._slots = slots

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class PlacementCalls(Calls):
-    """Calls to placement about hosts and servers; slots have their own (``placement_slots``)."""
+    """Calls to placement about hosts and servers; slots have their own (``sharing``)."""
 
     service: ClassVar[str] = "placement"
     grant: ClassVar[str] = "a role with"

@@ -8,7 +8,7 @@ from laas_service.adapters.nova.aggregates import Aggregate, Aggregates
 from laas_service.adapters.nova.hypervisors import Hypervisor
 from laas_service.adapters.nova.keys import ALLOCATION, OWNER, OwnKeys, aggregate_name
 from laas_service.adapters.nova.occupancy import Occupancy, sentence
-from laas_service.adapters.nova.slots import SlotHolders, check_divisible
+from laas_service.adapters.nova.shares import SlotQuestions
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import Conflict, HostsBusy
 from laas_service.domain.wording import listed
@@ -18,7 +18,7 @@ class StrangerSearch:
     """Looks for what must not share hosts with an allocation or with the pool; changes nothing."""
 
     def __init__(
-        self, keys: OwnKeys, aggregates: Aggregates, occupancy: Occupancy, slots: SlotHolders
+        self, keys: OwnKeys, aggregates: Aggregates, occupancy: Occupancy, slots: SlotQuestions
     ) -> None:
         self._keys = keys
         self._aggregates = aggregates
@@ -52,7 +52,7 @@ class StrangerSearch:
         shared = handover.shared
         asked = handover.hosts if hosts is None else hosts
         for host in asked if shared else ():
-            check_divisible(host, hypervisors[host])
+            self._slots.check_divisible(host, hypervisors[host])
         occupants = self._occupancy.on(asked, hypervisors, None if shared else within)
         if shared:
             strangers = self._slots.without(occupants, hypervisors)

@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from laas_service.adapters.nova.aggregates import Aggregate, Aggregates
 from laas_service.adapters.nova.hosts import Hosts
 from laas_service.adapters.nova.hypervisors import Hypervisor
-from laas_service.adapters.nova.keys import aggregate_name
+from laas_service.adapters.nova.keys import SLOTS, aggregate_name
 from laas_service.adapters.nova.members import Members
 from laas_service.adapters.nova.nodes import NodeCare
 from laas_service.adapters.nova.occupancy import Occupancy, sentence
-from laas_service.adapters.nova.placement_slots import SLOTS
 from laas_service.adapters.nova.pool import PoolAggregates
-from laas_service.adapters.nova.slots import SlotCounts, SlotHolders
+from laas_service.adapters.nova.shares import TakeBackSlots
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import HostsBusy
 from laas_service.domain.wording import listed
@@ -37,7 +36,7 @@ class TakingBack:
         pool: PoolAggregates,
         occupancy: Occupancy,
         nodes: NodeCare,
-        slots: "TakingBackSlots",
+        take_back_slots: TakeBackSlots,
         delete_server: Callable[[str], object] | None,
     ) -> None:
         self._aggregates = aggregates
@@ -46,7 +45,7 @@ class TakingBack:
         self._pool = pool
         self._occupancy = occupancy
         self._nodes = nodes
-        self._slots = slots
+        self._take_back_slots = take_back_slots
         self._delete_server = delete_server
 
     def take_back(self, handover: Handover, *, force: bool = False) -> None:
@@ -62,7 +61,7 @@ class TakingBack:
             present = self._members.fence(present)
         hypervisors = self._hosts.known({*members, *handover.hosts})
         if handover.shared or (present and SLOTS in present.metadata):
-            self._slots.take_back(handover, present, hypervisors)
+            self._take_back_slots(handover, present, hypervisors)
             return
         if force and self._delete_server:
             self._delete_all(self._delete_server, handover, members, hypervisors)
@@ -104,47 +103,3 @@ class TakingBack:
         if left:
             text = sentence(self._occupancy.dated(left))
             raise HostsBusy(f"hosts cannot be taken back: {text}")
-
-
-class TakingBackSlots:
-    """Takes back slots of shared hosts. The aggregate goes last: it tells that some are left."""
-
-    def __init__(
-        self,
-        members: Members,
-        pool: PoolAggregates,
-        occupancy: Occupancy,
-        holders: SlotHolders,
-        slots: SlotCounts,
-    ) -> None:
-        self._members = members
-        self._pool = pool
-        self._occupancy = occupancy
-        self._holders = holders
-        self._slots = slots
-
-    def take_back(
-        self,
-        handover: Handover,
-        present: Aggregate | None,
-        hypervisors: Mapping[str, Hypervisor],
-    ) -> None:
-        """Let no server start on the slots, and forget them once none is held.
-
-        ``present`` is the fenced aggregate of the allocation; None if it has none.
-        """
-        hosts = {*handover.hosts, *(present.hosts if present else ())} & hypervisors.keys()
-        self._slots.keep(handover.allocation_id, dict.fromkeys(hosts, 0), hypervisors)
-        held = self._holders.on(handover, hosts, hypervisors)
-        left = [
-            one
-            for one in self._holders.without(self._occupancy.on(hosts, hypervisors), hypervisors)
-            if one.project_id == handover.project_id
-        ]
-        if left or held:
-            text = sentence(self._occupancy.dated([*left, *held]))
-            raise HostsBusy(f"slots cannot be taken back: {text}")
-        self._slots.drop(handover.allocation_id)
-        if present:
-            self._pool.join(present.hosts & hypervisors.keys())
-            self._members.delete(present)

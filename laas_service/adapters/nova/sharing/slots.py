@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from laas_service.adapters.nova.aggregates import Aggregate
 from laas_service.adapters.nova.hosts import Hosts
 from laas_service.adapters.nova.hypervisors import Hypervisor
+from laas_service.adapters.nova.keys import SLOTS, class_of
 from laas_service.adapters.nova.placement import PlacementCalls
-from laas_service.adapters.nova.placement_slots import SLOTS, PlacementSlots, class_of
+from laas_service.adapters.nova.sharing.placement_slots import PlacementSlots
 from laas_service.app.ports.compute import Handover, Occupant
 from laas_service.domain.errors import Conflict
 
@@ -24,9 +25,15 @@ class SlotHolders:
         self._placement = placement
         self._hosts = hosts
 
+    def check_divisible(self, host: str, hypervisor: Hypervisor) -> None:
+        """See ``SlotQuestions.check_divisible``."""
+        if hypervisor.bare or len(hypervisor.providers) > 1:
+            text = f"host {host} is a bare-metal node, which has one owner and no slots"
+            raise Conflict(f"{text}; share hosts on which Nova runs several servers")
+
     def held(self, host: str, node: Hypervisor, classes: Iterable[str] | None = None) -> set[str]:
         """The consumers with a slot on a host. Raises: Conflict, if hosts like it have no slots."""
-        check_divisible(host, node)
+        self.check_divisible(host, node)
         return self._slots.holders(node.providers[0], classes)
 
     def of(self, handover: Handover) -> list[Occupant]:
@@ -51,7 +58,7 @@ class SlotHolders:
     def without(
         self, occupants: Iterable[Occupant], hypervisors: Mapping[str, Hypervisor]
     ) -> list[Occupant]:
-        """Those occupants that hold no slot of any allocation, and are there still."""
+        """See ``SlotQuestions.without``."""
         held: dict[str, set[str]] = {}
         found = []
         for one in occupants:
@@ -68,10 +75,7 @@ class SlotHolders:
     def numbers(
         self, aggregates: Mapping[str, Aggregate], *, recent: bool
     ) -> dict[str, dict[str, int]]:
-        """The slots by host, for each of these aggregates of class ``shared`` by allocation id.
-
-        Read in placement, host by host. ``recent``: a list of the hosts from not long ago will do.
-        """
+        """See ``SlotQuestions.numbers``."""
         hosts = {host for aggregate in aggregates.values() for host in aggregate.hosts}
         hypervisors = self._hosts.shared() if recent else self._hosts.known(hosts)
         inventories = {
@@ -97,7 +101,7 @@ class SlotCounts:
         self._hosts = hosts
 
     def ensure(self, handover: Handover, hypervisors: Mapping[str, Hypervisor]) -> None:
-        """Have the slots of an allocation of class ``shared`` in placement. Raises: Conflict."""
+        """See ``SlotChanges.ensure``."""
         if not handover.shared:
             return
         name = class_of(handover.allocation_id)
@@ -119,7 +123,7 @@ class SlotCounts:
             self._slots.set_slots(hypervisors[host].providers[0], name, kept[host])
 
     def close(self, aggregate: Aggregate, hosts: Collection[str]) -> None:
-        """Let no server of an allocation of class ``shared`` start on hosts that it leaves."""
+        """See ``SlotChanges.close``."""
         if SLOTS not in aggregate.metadata or not hosts:
             return
         hypervisors = self._hosts.known(hosts)
@@ -130,10 +134,3 @@ class SlotCounts:
     def drop(self, allocation_id: str) -> None:
         """Forget the slots of an allocation that has none. Raises: Conflict."""
         self._slots.drop_class(class_of(allocation_id))
-
-
-def check_divisible(host: str, hypervisor: Hypervisor) -> None:
-    """Raise Conflict if a host has no slots, because one server takes it whole."""
-    if hypervisor.bare or len(hypervisor.providers) > 1:
-        text = f"host {host} is a bare-metal node, which has one owner and no slots"
-        raise Conflict(f"{text}; share hosts on which Nova runs several servers")

@@ -10,7 +10,6 @@ beyond the last slot, however many are started at once. Nova's drivers write the
 own provider, and leave those below it alone.
 """
 
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,13 +21,6 @@ from keystoneauth1.adapter import Adapter
 from laas_service.adapters.openstack_calls import Calls
 from laas_service.domain.errors import Conflict, Unavailable
 
-SLOTS = "laas:slots"
-"""Key of an aggregate of class ``shared``: the class of its slots. ``nova_filters.laas`` reads
-it."""
-
-PREFIX = "CUSTOM_LAAS_SLOT_"
-"""The beginning of the classes."""
-
 VERSION = "1.28"
 """Of placement: nested providers, generations of consumers, and inventories without a free unit."""
 
@@ -39,11 +31,6 @@ RULES = (
     "placement:resource_classes:update and :delete, placement:resource_providers:create, :delete "
     "and placement:resource_providers:inventories:list and :update"
 )
-
-
-def class_of(allocation_id: str) -> str:
-    """The class of an allocation's slots."""
-    return PREFIX + re.sub("[^A-Z0-9]", "_", allocation_id.upper())
 
 
 def below(provider: str) -> str:
