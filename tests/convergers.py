@@ -11,6 +11,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+from laas_service.app.sharing.slot_changes import announced_moves
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.decide import faults
 from laas_service.app.worker.fabric_store import FabricStore
@@ -32,7 +33,8 @@ def converger(store: Any, compute: Any, switches: Any, fabric: str, **options: A
     hooks = Hooks(**{"clock": time.monotonic, **of(Hooks)})
     rules = WorkerRules(**of(WorkerRules))
     assert not options, options
-    return Converger(store, ports, rules, hooks, fabric)
+    moves = announced_moves(settles=compute.claims_slots)
+    return Converger(store, ports, rules, hooks, fabric, moves)
 
 
 class Convergers:
@@ -84,7 +86,7 @@ class Observing:
         ports = Ports(FakeCompute(), switches)
         given = {name: options.pop(name) for name in ("at", "before_effect") if name in options}
         hooks = Hooks(now=now, chance=Random(1), clock=time.monotonic, **given)
-        self._reader = FabricStore(store, fabric, WorkerRules(**options), ports.constant, hooks)
+        self._reader = FabricStore(store, fabric, WorkerRules(**options), ports.constant, hooks, {})
         self._performer = Performer(store, ports, hooks, self._reader, self)  # type: ignore[arg-type]
         self._memory = FaultsMemory()
 

@@ -6,7 +6,7 @@ The domain chooses the new placement, ``lifecycle`` says which steps follow, the
 and records.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from laas_service.app import lifecycle, safeguards
@@ -23,13 +23,13 @@ from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
 from laas_service.domain.ledger import Ledger, LedgerView
-from laas_service.domain.moves.announced_slots import in_the_way
 from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.moves.consent import Movable
 from laas_service.domain.moves.mend import Joined, mended
 from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
 from laas_service.domain.routing.contention import contention
+from laas_service.domain.tenancy import Kind
 from laas_service.domain.topology import Topology, bits
 from laas_service.messages import Initiator
 
@@ -325,40 +325,51 @@ def _spread(
     )
 
 
-def begin_announced_move(
-    changes: PlacementChanges, record: AllocationRecord, *, settles: bool = False
-) -> AllocationRecord:
-    """Begin the move that was announced; drop the announcement if its hosts or links are taken.
+AnnouncedMove = Callable[[Ledger, AllocationRecord, Allocation, Allocation], MoveDecision | str]
+"""Decides on an announced move of an allocation, from its present placement to another one.
 
-    With ``settles`` compute keeps servers to their slots, as in ``app.sharing.slot_changes``.
+It gets the fabric's ledger, which it may change. The answer is why the move is called off, or how
+it begins.
+"""
+
+
+def announced_hosts(
+    fabric: Ledger, record: AllocationRecord, placed: Allocation, to: Allocation
+) -> MoveDecision | str:
+    """Decides on an announced move to other hosts and links; as ``AnnouncedMove``."""
+    if (harmed := harm(fabric.ledger(placed.parent), to)) is not None:
+        return harmed.detail
+    try:
+        fabric.change(to.joined(placed))
+    except DoubleClaim:
+        return f"its new {to.kind.claims} are no longer free"
+    change = begun(fabric, placed, to)
+    if change.parted and record.consent.movable is Movable.LIVE and not record.move_forced:
+        return "its servers may not stop, and no free links join old and new hosts"
+    reason = reasons.moved_reason(change, record.consent.movable)
+    return _move(change, reason, fabric.topology)
+
+
+def begin_announced_move(
+    changes: PlacementChanges,
+    record: AllocationRecord,
+    others: Mapping[type[Kind], AnnouncedMove],
+) -> AllocationRecord:
+    """Begin the move that was announced; drop the announcement if its place is taken.
+
+    ``others`` decide for the kinds that do not move to whole hosts.
 
     Raises:
         Conflict: no move is announced, or it cannot change its placement now.
         ConcurrentUpdate: it moved on; read it again.
     """
     placed, to = lifecycle.check_changeable(record), lifecycle.check_announced(record)
-    kind = to.kind
+    decide = others.get(type(to.kind), announced_hosts)
 
     def choose(fabric: Ledger) -> MoveDecision | str:
-        inner = fabric.ledger(placed.parent)
-        if inner.allocations.get(record.id) != placed:
+        if fabric.ledger(placed.parent).allocations.get(record.id) != placed:
             return "its placement has changed"
-        if not kind.whole_hosts and (why := in_the_way(inner, placed, to)) is not None:
-            return why
-        if kind.whole_hosts and (harmed := harm(inner, to)) is not None:
-            return harmed.detail
-        try:
-            fabric.change(to.joined(placed))
-        except DoubleClaim:
-            return f"its new {kind.claims} are no longer free"
-        if not kind.whole_hosts:
-            reason = reasons.moved_reason(Change.begun(placed, to), record.consent.movable)
-            return MoveDecision(to, reason, settles=settles)
-        change = begun(fabric, placed, to)
-        if change.parted and record.consent.movable is Movable.LIVE and not record.move_forced:
-            return "its servers may not stop, and no free links join old and new hosts"
-        reason = reasons.moved_reason(change, record.consent.movable)
-        return _move(change, reason, fabric.topology)
+        return decide(fabric, record, placed, to)
 
     answer = changes.move(record, choose)
     if isinstance(answer, AllocationRecord):

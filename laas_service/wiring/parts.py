@@ -37,6 +37,7 @@ from laas_service.app.ports.subnet_manager import ReadBack, RecordedSwitches
 from laas_service.app.queue_moves import QueueMoves
 from laas_service.app.quotas import ProjectLimits
 from laas_service.app.requests import Envelope, Runtime, ServicePolicy
+from laas_service.app.sharing.slot_changes import announced_moves
 from laas_service.app.use_cases import UseCases, every_policy, in_background
 from laas_service.app.worker.converger import Converger
 from laas_service.app.worker.fabric_leases import FabricLeases, Intervals, Renewal
@@ -236,7 +237,8 @@ class Parts:
             again=self._wake_after,
         )
         ports = Ports(self.compute, manager, self.limits)
-        return Converger(store, ports, rules, hooks, fabric)
+        moves = announced_moves(settles=self.compute.claims_slots)
+        return Converger(store, ports, rules, hooks, fabric, moves)
 
     def _wake_after(self, seconds: float) -> None:
         timer = threading.Timer(seconds, self.worker.wake)

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Beginning a change of the slots that an allocation has on shared hosts."""
+"""Beginning a change or a move of the slots that an allocation has on shared hosts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from laas_service.app import lifecycle, settling
-from laas_service.app.placement_changes import current_ledger
+from laas_service.app.lifecycle import Change
+from laas_service.app.placement_changes import AnnouncedMove, current_ledger
 from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, MoveDecision
 from laas_service.app.wording import reasons
 from laas_service.domain.allocation import Allocation, NoFit, SlotDemand
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.errors import Conflict
+from laas_service.domain.errors import Conflict, DoubleClaim
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.sharing.announced import in_the_way
 from laas_service.domain.sharing.policy import SharedSlots
+from laas_service.domain.tenancy import Kind, Slots
 from laas_service.messages import Initiator
 
 
@@ -86,3 +90,30 @@ def begin_slot_change(
         return MoveDecision(answer, reason, settles=wanted.settles)
 
     return changes.move(record, choose, by=by, limits=limits)
+
+
+def announced_slots(
+    fabric: Ledger,
+    record: AllocationRecord,
+    placed: Allocation,
+    to: Allocation,
+    *,
+    settles: bool,
+) -> MoveDecision | str:
+    """Decides on an announced move to other slots, as ``AnnouncedMove``.
+
+    With ``settles`` compute keeps servers to their slots, as in ``SlotChange``.
+    """
+    if (why := in_the_way(fabric.ledger(placed.parent), placed, to)) is not None:
+        return why
+    try:
+        fabric.change(to.joined(placed))
+    except DoubleClaim:
+        return f"its new {to.kind.claims} are no longer free"
+    reason = reasons.moved_reason(Change.begun(placed, to), record.consent.movable)
+    return MoveDecision(to, reason, settles=settles)
+
+
+def announced_moves(*, settles: bool) -> dict[type[Kind], AnnouncedMove]:
+    """The decisions on announced moves, by the kinds that only sharing has."""
+    return {Slots: partial(announced_slots, settles=settles)}

@@ -11,10 +11,11 @@ again before its step; one that changed meanwhile is refused by its version.
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from laas_service.app.placement_changes import AnnouncedMove
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord
 from laas_service.app.worker.decide import drift, faults, hosts, life, limits
@@ -25,6 +26,7 @@ from laas_service.app.worker.memory import NOTHING_REMEMBERED, DriftMemory
 from laas_service.app.worker.perform import Performer, Ports
 from laas_service.app.worker.round import Round, WorkerRules
 from laas_service.app.worker.route_publisher import RoutePublisher
+from laas_service.domain.tenancy import Kind
 
 LOG = logging.getLogger(__name__)
 
@@ -46,15 +48,23 @@ FRESH = 1.0
 class Converger:
     """Takes the steps of the allocations of one fabric, one at a time, never two at once.
 
+    ``moves`` as in ``FabricStore``.
+
     ``LeaseLost``, from ``hooks`` or from the store, ends every method.
     """
 
     def __init__(
-        self, store: Store, ports: Ports, rules: WorkerRules, hooks: Hooks, fabric: str
+        self,
+        store: Store,
+        ports: Ports,
+        rules: WorkerRules,
+        hooks: Hooks,
+        fabric: str,
+        moves: Mapping[type[Kind], AnnouncedMove],
     ) -> None:
         self._store, self._compute = store, ports.compute
         self._rules, self._hooks, self._fabric = rules, hooks, fabric
-        self._reader = FabricStore(store, fabric, rules, ports.constant, hooks)
+        self._reader = FabricStore(store, fabric, rules, ports.constant, hooks, moves)
         self._routes = RoutePublisher(store, ports.subnet_manager, fabric, rules, hooks)
         self._performer = Performer(store, ports, hooks, self._reader, self._routes)
         self._memory = NOTHING_REMEMBERED

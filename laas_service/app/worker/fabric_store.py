@@ -3,11 +3,15 @@
 """The database as the worker of one fabric uses it: its round, and questions of decisions."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 from laas_service.app.lifecycle import State
-from laas_service.app.placement_changes import begin_announced_move, begin_link_repair
+from laas_service.app.placement_changes import (
+    AnnouncedMove,
+    begin_announced_move,
+    begin_link_repair,
+)
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord
@@ -20,6 +24,7 @@ from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.interpretation import Cabling
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import LedgerView
+from laas_service.domain.tenancy import Kind
 
 LOG = logging.getLogger(__name__)
 
@@ -27,14 +32,21 @@ LOG = logging.getLogger(__name__)
 class FabricStore:
     """Reads the rounds of one fabric, and what takes more than one method of a part of the store.
 
-    Errors of all methods: ``Unavailable``.
+    ``moves`` as ``others`` of ``begin_announced_move``. Errors of all methods: ``Unavailable``.
     """
 
     def __init__(
-        self, store: Store, fabric: str, rules: WorkerRules, outside: Outside, hooks: Hooks
+        self,
+        store: Store,
+        fabric: str,
+        rules: WorkerRules,
+        outside: Outside,
+        hooks: Hooks,
+        moves: Mapping[type[Kind], AnnouncedMove],
     ) -> None:
         self._store, self._fabric = store, fabric
         self._rules, self._outside, self._hooks = rules, outside, hooks
+        self._moves = moves
         self._hosts: HostMemory | None = None  # as read in this round
         self._cabling: tuple[Inventory, Cabling] | None = None
 
@@ -125,5 +137,4 @@ class FabricStore:
 
     def begin_move(self, record: AllocationRecord) -> AllocationRecord:
         """Begin the move that was announced, or call it off."""
-        changes, settles = self._store.placement_changes, self._outside.claims_slots
-        return begin_announced_move(changes, record, settles=settles)
+        return begin_announced_move(self._store.placement_changes, record, self._moves)

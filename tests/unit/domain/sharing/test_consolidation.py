@@ -25,7 +25,7 @@ from laas_service.domain.allocation import (
 )
 from laas_service.domain.errors import NotFound
 from laas_service.domain.ledger import Ledger
-from laas_service.domain.moves.announced_slots import in_the_way
+from laas_service.domain.sharing.announced import in_the_way
 from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.consolidation import empty_hosts
 from laas_service.domain.sharing.policy import SharedSlots
