@@ -66,7 +66,7 @@ from laas_service.domain.inventory import (
 )
 from laas_service.domain.moves.consent import NO_CONSENT, Consent, Movable
 from laas_service.domain.moves.mend import Joined
-from laas_service.domain.tenancy.slots import GRAIN
+from laas_service.domain.tenancy.slots import GRAIN, steps_down
 from laas_service.domain.topology import Link, Port, Topology, Xgft, link_name
 from laas_service.domain.wording import printable
 from laas_service.messages import Initiator
@@ -237,6 +237,11 @@ STORED_GRAIN = 1 << 20
 def stored_steps(amount: int) -> int:
     """An amount of a ``Promise`` as it is stored; rounded down, so that no sum exceeds a link."""
     return amount * STORED_GRAIN // GRAIN
+
+
+def stored_capacity(bandwidth: float) -> int:
+    """Of a link with so many Gb/s, as it is stored; rounded up, as ``stored_steps`` rounds down."""
+    return -(-steps_down(bandwidth) * STORED_GRAIN // GRAIN)
 
 
 def steps_from(stored: int) -> int:

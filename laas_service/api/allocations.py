@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from laas_service.api import errors, microversions, policies, schemas
 from laas_service.api.resource import Answer, Call
-from laas_service.api.slots import amounts, slot_demand
+from laas_service.api.slots import slot_demand
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.records import AllocationRecord
 from laas_service.app.requests import (
@@ -17,7 +17,6 @@ from laas_service.app.requests import (
     Proposal,
     ReplaceRequest,
     ResizeRequest,
-    SlotsRequest,
 )
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import InvalidInput
@@ -170,11 +169,9 @@ def change(
     body: schemas.AllocationChange,
 ) -> Answer:
     """Rename an allocation, or change its size where it is."""
-    versions = _versions(headers)
+    versions = accepted_versions(headers)
     if body.priority is not None:
         return _prioritize(call, allocation_id, versions, body)
-    if any(getattr(body, field) is not None for field in SLOT_FIELDS[:3]):
-        return _change_slots(call, allocation_id, versions, query, body)
     consents = any(value is not None for value in (body.movable, body.notice, body.move_cost))
     if body.hosts is not None:
         for field, value in (("name", body.name), ("movable", body.movable if consents else None)):
@@ -231,30 +228,9 @@ def _resize(
     use_cases = call.changes
     if body.dry_run:
         proposal = use_cases.propose_resize(call.caller, allocation_id, asked, versions)
-        return _changed(call, allocation_id, query, proposal)
+        return changed(call, allocation_id, query, proposal)
     answer = use_cases.resize(call.caller, allocation_id, asked, versions)
-    return _changed(call, allocation_id, query, answer)
-
-
-def _change_slots(
-    call: Call,
-    allocation_id: str,
-    versions: set[int] | None,
-    query: schemas.WaitQuery,
-    body: schemas.AllocationChange,
-) -> Answer:
-    for field in ("name", "hosts", "give_back", "movable", "notice", "move_cost"):
-        if (value := getattr(body, field)) is not None:
-            raise InvalidInput(field, str(value), "change it in a request without slots")
-    call.require(policies.RESIZE)
-    bandwidth, deviation = amounts(body.bandwidth), amounts(body.deviation)
-    asked = SlotsRequest(slots=body.slots, bandwidth=bandwidth, deviation=deviation)
-    use_cases = call.use_cases.sharing
-    if body.dry_run:
-        proposal = use_cases.propose_slots(call.caller, allocation_id, asked, versions)
-        return _changed(call, allocation_id, query, proposal)
-    answer = use_cases.change_slots(call.caller, allocation_id, asked, versions)
-    return _changed(call, allocation_id, query, answer)
+    return changed(call, allocation_id, query, answer)
 
 
 def replace_hosts(
@@ -265,7 +241,7 @@ def replace_hosts(
     body: schemas.NewHosts,
 ) -> Answer:
     """Give an allocation other hosts in place of failed or named ones, or turn that back."""
-    versions, use_cases = _versions(headers), call.changes
+    versions, use_cases = accepted_versions(headers), call.changes
     asked = ReplaceRequest(hosts=tuple(body.hosts or ()))
     if body.turn_back:
         for field, given in (("hosts", body.hosts), ("dry_run", body.dry_run)):
@@ -278,10 +254,10 @@ def replace_hosts(
         answer = use_cases.propose_replacement(call.caller, allocation_id, asked, versions)
     else:
         answer = use_cases.replace_hosts(call.caller, allocation_id, asked, versions)
-    return _changed(call, allocation_id, query, answer)
+    return changed(call, allocation_id, query, answer)
 
 
-def _changed(
+def changed(
     call: Call,
     allocation_id: str,
     query: schemas.WaitQuery,
@@ -309,7 +285,7 @@ def release(
     if query.force:
         call.require(policies.FORCE)
     record = call.allocations.release(
-        call.caller, allocation_id, force=query.force, versions=_versions(headers)
+        call.caller, allocation_id, force=query.force, versions=accepted_versions(headers)
     )
     return _shown(call, call.outcome(record, query.wait), 202)
 
@@ -321,7 +297,7 @@ def repair(
     query: schemas.WaitQuery,
 ) -> Answer:
     """Replace failed links of an allocation; its hosts stay, and repeating it is safe."""
-    answer = call.changes.repair(call.caller, allocation_id, _versions(headers))
+    answer = call.changes.repair(call.caller, allocation_id, accepted_versions(headers))
     if isinstance(answer, Degraded):
         record = call.allocations.allocation(call.caller, allocation_id)
         return Answer(409, errors.of_degraded(call.fabrics.fabric(record.fabric), answer))
@@ -338,7 +314,7 @@ def retry(
 ) -> Answer:
     """Take the next step of an allocation now, also of one that is parked in error."""
     version = call.allocations.allocation(call.caller, allocation_id).version
-    record = call.allocations.retry(call.caller, allocation_id, _versions(headers))
+    record = call.allocations.retry(call.caller, allocation_id, accepted_versions(headers))
     if record.version == version:
         return _shown(call, record)
     return _shown(call, call.outcome(record, query.wait), 202)
@@ -370,7 +346,7 @@ def _refused(refusal: NoFit) -> Answer:
     return Answer(409, errors.of_refusal(refusal))
 
 
-def _versions(headers: schemas.Precondition) -> set[int] | None:
+def accepted_versions(headers: schemas.Precondition) -> set[int] | None:
     """The versions an ``If-Match`` header accepts; None accepts any.
 
     Weak and foreign tags match nothing (RFC 9110, section 13.1.1).

@@ -49,6 +49,7 @@ from laas_service.api.rendering import Rendering, response
 from laas_service.api.request_parsing import parsed
 from laas_service.api.resource import Answer, Call, Operation
 from laas_service.api.session_cookies import VISIT
+from laas_service.api.sharing import allocations as sharing_allocations
 from laas_service.api.sharing import fabrics as sharing_fabrics
 from laas_service.api.sharing import schemas as sharing_schemas
 from laas_service.api.sharing.metrics import PromiseGauges
@@ -239,7 +240,7 @@ ROUTES = (
     Operation(
         "PATCH",
         ALLOCATION,
-        allocations.change,
+        sharing_allocations.change,
         "laas:allocation:update",
         {202: schemas.AllocationAnswer, 200: schemas.Changed, 409: schemas.Problem},
     ),

@@ -12,7 +12,7 @@ from laas_service.api.resource import Answer, Call, page
 from laas_service.api.slots import slot_demand
 from laas_service.app.moves import EvacuationRequest, RoomRequest
 from laas_service.app.records import FabricRecord, HostState, LinkState
-from laas_service.app.requests import AllocationRequest, Question
+from laas_service.app.requests import AllocationRequest
 from laas_service.app.room_planner import Permission
 from laas_service.app.views import inventory
 from laas_service.domain.allocation import NoFit, SlotDemand
@@ -98,20 +98,27 @@ def show_map(
     Callers that may not see an allocation get neither its name nor its project (role `service`).
     """
     everything = call.allows(policies.INVENTORY)
-    question, slots = None, _slots(query)
+    asked, slots = None, _slots(query)
     if query.hosts is not None and slots is not None:
         raise InvalidInput("slots", query.slots, "ask for hosts or slots, not both")
     if query.hosts is not None or slots is not None:
-        risks = tuple(query.risks or ())
-        question = Question(query.hosts or 0, query.policy or "", slots, query.parent, risks)
+        policy = (query.policy or "") if slots is None else ""
+        asked = AllocationRequest(
+            name="", hosts=query.hosts or 0, policy=policy, parent=query.parent, slots=slots
+        )
 
     def shown() -> schemas.FabricMap:
         drawn = call.use_cases.maps.fabric_map(
-            call.caller, fabric_id, everything, question, named=call.may_name
+            call.caller,
+            fabric_id,
+            everything,
+            asked,
+            tuple(query.risks or ()),
+            named=call.may_name,
         )
         return schemas.FabricMap.model_validate(drawn)
 
-    if question is not None:
+    if asked is not None:
         return Answer(200, shown())
     return _unless_known(call, fabric_id, everything, headers.if_none_match, shown)
 

@@ -4,7 +4,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,7 @@ from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Caller, FabricRecord, Word
 from laas_service.app.refusals import with_room
-from laas_service.app.requests import Question
+from laas_service.app.requests import AllocationRequest
 from laas_service.app.views import inventory
 from laas_service.app.views.crossed import crossed_by
 from laas_service.app.views.parts import part
@@ -66,8 +66,8 @@ class SharedHostsMap(Protocol):
     def answer(
         self,
         caller: Caller,
-        fabric_id: str,
-        question: Question,
+        asked: AllocationRequest,
+        risks: Sequence[float],
         budget: RequestBudget,
         everything: bool,
     ) -> dict[str, Any]:
@@ -100,7 +100,8 @@ class FabricMaps:
         caller: Caller,
         fabric_id: str,
         everything: bool,
-        question: Question | None = None,
+        asked: AllocationRequest | None = None,
+        risks: Sequence[float] = (),
         *,
         named: Callable[[str], bool] = lambda project_id: True,
     ) -> dict[str, Any]:
@@ -109,11 +110,12 @@ class FabricMaps:
         Unless ``everything``, it shows what the caller's project holds, and all else is alike.
         ``named`` says of which projects allocations are shown with name and project.
         What cannot be read of one tenant, or of one section, is left out (``views.parts``).
-        ``question`` adds whether a size would fit, where it would lie, and what is in the way.
+        ``asked`` adds whether a size would fit, where it would lie, and what is in the way.
+        ``risks`` as for ``FabricUseCases.fit``.
 
         Raises:
             NotFound: there is no such fabric.
-            InvalidInput: the policy of the question is not offered.
+            InvalidInput: the policy that is asked for is not offered.
         """
         fabric, ledger = self._with_ledger(fabric_id)
         records = [
@@ -140,6 +142,7 @@ class FabricMaps:
                 [],
             )
         ]
+        asked = asked and replace(asked, fabric=fabric_id)
         drawn = fabric_map(ledger, fabric.inventory, tenants, viewer)
         project = None if everything else caller.project_id
 
@@ -161,7 +164,7 @@ class FabricMaps:
             "series": section("series", lambda: self._series(fabric_id, records, project), []),
             "queue": section("queue", lambda: self._waiting(fabric_id, records), []),
             "faults": section("faults", lambda: self._faults(fabric, ledger, viewer), []),
-            "question": question and self._answer(caller, fabric_id, ledger, question, everything),
+            "question": asked and self._answer(caller, ledger, asked, risks, everything),
         }
 
     def revision(self, fabric_id: str, *, lately: bool) -> str:
@@ -249,9 +252,9 @@ class FabricMaps:
     def _answer(
         self,
         caller: Caller,
-        fabric_id: str,
         ledger: LedgerView,
-        question: Question,
+        asked: AllocationRequest,
+        risks: Sequence[float],
         everything: bool,
     ) -> dict[str, Any]:
         """Whether the size fits, where it lies now or after the changes, and these changes.
@@ -260,13 +263,13 @@ class FabricMaps:
         in the way.
         """
         budget = RequestBudget(self._search_budget)
-        if not question.kind.whole_hosts:
-            return self._shared.answer(caller, fabric_id, question, budget, everything)
-        policy = BudgetedPolicy(self._lookup.policy(question.policy), budget)
-        request = Request("", question.hosts)
+        if not asked.kind.whole_hosts:
+            return self._shared.answer(caller, asked, risks, budget, everything)
+        policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
+        request = Request("", asked.hosts)
         answer = propose(policy, ledger, request)
         told: dict[str, Any] = {
-            "hosts": question.hosts,
+            "hosts": asked.hosts,
             "policy": policy.name,
             "fits": not isinstance(answer, NoFit),
             "largest_fit": largest_fit(policy, ledger, ledger.free_host_count + 1),
@@ -278,12 +281,12 @@ class FabricMaps:
                 shape |= {"crossed_by": routes.crossing, "crossed_more": routes.others}
             return told | shape | ({"cells": cells_of(ledger, answer)} if everything else {})
         answer = explain_constraints(policy, ledger, request, answer)
-        words = self._store.components.words(fabric_id)
+        words = self._store.components.words(asked.fabric)
         answer = with_room(policy, ledger, request, answer, caller.admin, words, budget)
         told |= {"reason": answer.reason.value, "detail": answer.detail}
         if not caller.admin:
             return told
-        names = self._store.fabrics.get(fabric_id).inventory.host_names
+        names = self._store.fabrics.get(asked.fabric).inventory.host_names
         if answer.room is not None:
             freed = ledger.surface()
             for id in answer.room.releases:

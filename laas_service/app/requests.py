@@ -23,7 +23,6 @@ from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.admission.undisturbed import Disturbance
 from laas_service.domain.allocation import (
     Allocation,
-    Amounts,
     NoFit,
     Sharing,
     SlotDemand,
@@ -167,34 +166,6 @@ class AllocationRequest:
         return self.kind.named(self.hosts)
 
 
-def _first(amounts: Amounts, slots: int) -> Amounts:
-    """The amounts of the first virtual machines; one amount stays that of all."""
-    return amounts[:slots] if isinstance(amounts, tuple) else amounts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotsRequest:
-    """A request for other slots of an allocation; None leaves a value as it is."""
-
-    slots: int | None = None
-    bandwidth: Amounts | None = None
-    deviation: Amounts | None = None
-
-    def demand(self, present: SlotDemand) -> SlotDemand:
-        """The demand with these values; a list alone says how many slots, too.
-
-        Fewer slots without a list keep the first numbers of the present one.
-        """
-        lengths = [len(x) for x in (self.bandwidth, self.deviation) if isinstance(x, tuple)]
-        numbers = (number for number in (self.slots, *lengths) if number is not None)
-        slots = next(numbers, present.slots)
-        return SlotDemand(
-            slots,
-            _first(present.bandwidth, slots) if self.bandwidth is None else self.bandwidth,
-            _first(present.deviation, slots) if self.deviation is None else self.deviation,
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeRequest:
     """A request for another size of an allocation, where it is."""
@@ -272,25 +243,6 @@ class Fit:
     risks: tuple[RiskFit, ...] = ()
     disturbance: Disturbance | None = None
     """What default routes would do to it; None unless it or another owner asks about that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A size of which a map is to show whether it fits; an empty policy is the default.
-
-    With ``slots`` it is about slots of shared hosts, those of ``parent`` or the only ones.
-    """
-
-    hosts: int
-    policy: str = ""
-    slots: SlotDemand | None = None
-    parent: str | None = None
-    risks: tuple[float, ...] = ()
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of allocation that it asks about."""
-        return kind_of(container=False, sharing=None, demand=self.slots)
 
 
 @dataclass(frozen=True, slots=True)

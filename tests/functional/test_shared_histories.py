@@ -29,8 +29,9 @@ from laas_service.app.lifecycle import State
 from laas_service.app.ports.allocations import every_allocation
 from laas_service.app.ports.projects import Projects
 from laas_service.app.records import AllocationRecord, Caller, HostState
-from laas_service.app.requests import AllocationRequest, Runtime, ServicePolicy, SlotsRequest
+from laas_service.app.requests import AllocationRequest, Runtime, ServicePolicy
 from laas_service.app.room_planner import Permission
+from laas_service.app.sharing.slot_changes import SlotsRequest
 from laas_service.app.sharing.use_cases import ConsolidationRequest
 from laas_service.app.use_cases import UseCases, every_policy
 from laas_service.domain.admission.queue import Discipline

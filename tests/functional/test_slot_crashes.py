@@ -32,7 +32,8 @@ from laas_service import conf as options
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.app.records import AllocationRecord, Caller
-from laas_service.app.requests import AllocationRequest, AllocationView, SlotsRequest
+from laas_service.app.requests import AllocationRequest, AllocationView
+from laas_service.app.sharing.slot_changes import SlotsRequest
 from laas_service.domain.allocation import Sharing, SlotDemand
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.moves.consent import Consent, Movable

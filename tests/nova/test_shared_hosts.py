@@ -22,8 +22,9 @@ from laas_service.adapters.nova.sharing.placement_slots import below
 from laas_service.app.handovers import slots_by_name
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller
-from laas_service.app.requests import AllocationRequest, SlotsRequest
+from laas_service.app.requests import AllocationRequest
 from laas_service.app.room_planner import Permission
+from laas_service.app.sharing.slot_changes import SlotsRequest
 from laas_service.app.sharing.use_cases import ConsolidationRequest
 from laas_service.domain.allocation import Sharing, SlotDemand
 from laas_service.domain.errors import HostsBusy

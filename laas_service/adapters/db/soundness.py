@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, ForeignKeyConstraint, and_, func, select
 
 from laas_service import messages
-from laas_service.adapters.db import models, slot_claims
+from laas_service.adapters.db import models
 from laas_service.adapters.db.allocation_rows import ALLOCATIONS, CONTAINER, KINDS
 from laas_service.adapters.db.apart import shared
 from laas_service.adapters.documents import (
@@ -22,6 +22,7 @@ from laas_service.adapters.documents import (
     inventory_from,
     mending_from,
     steps_from,
+    stored_capacity,
     topology_from,
 )
 from laas_service.app.lifecycle import HOLDING, Phase, State
@@ -296,7 +297,7 @@ def _shared(
             or row.capacity
             not in (
                 int(of.terms.bandwidth * STORED_GRAIN),  # before promises were whole kb/s
-                slot_claims.capacity(of.terms.bandwidth),
+                stored_capacity(of.terms.bandwidth),
             )
         ):
             yield f"fabric {id}: directed link {row.link} of {row.part} has another bandwidth"

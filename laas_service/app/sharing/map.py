@@ -2,13 +2,14 @@
 
 """The sections of a fabric's map that only shared hosts have."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from laas_service.app.fabric_maps import Cells
 from laas_service.app.kinds import RequestsOfKind
 from laas_service.app.ports.store import Store
 from laas_service.app.records import Caller, FabricRecord
-from laas_service.app.requests import AllocationRequest, Question
+from laas_service.app.requests import AllocationRequest
 from laas_service.app.sharing.promises import PromiseEntry, promises
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.budget import RequestBudget
@@ -44,15 +45,12 @@ class MapSections:
     def answer(
         self,
         caller: Caller,
-        fabric_id: str,
-        question: Question,
+        asked: AllocationRequest,
+        risks: Sequence[float],
         budget: RequestBudget,
         everything: bool,
     ) -> dict[str, Any]:
-        asked = AllocationRequest(
-            name="", hosts=0, fabric=fabric_id, parent=question.parent, slots=question.slots
-        )
-        fit = self._requests.fit(caller, asked, question.risks, budget)
+        fit = self._requests.fit(caller, asked, risks, budget)
         answer = fit.answer
         told: dict[str, Any] = {
             "hosts": 0,
@@ -67,7 +65,7 @@ class MapSections:
         }
         if isinstance(answer, NoFit):
             return told | {"reason": answer.reason.value, "detail": answer.detail}
-        ledger, _ = self._store.fabrics.ledger(fabric_id)
+        ledger, _ = self._store.fabrics.ledger(asked.fabric)
         cells = [c for host in answer.held_slots.counts for c in host_cells(ledger, host)]
         shown = {"cells": {"hosts": cells, "leaf": [], "spine": []}} if everything else {}
         return told | {"shape": None} | shown

@@ -12,7 +12,7 @@ from laas_service.app.placement_changes import AnnouncedMove, current_ledger
 from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, MoveDecision
 from laas_service.app.wording import reasons
-from laas_service.domain.allocation import Allocation, NoFit, SlotDemand
+from laas_service.domain.allocation import Allocation, Amounts, NoFit, SlotDemand
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import Conflict, DoubleClaim
 from laas_service.domain.ledger import Ledger
@@ -20,6 +20,34 @@ from laas_service.domain.sharing.announced import in_the_way
 from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.tenancy import Kind, Slots
 from laas_service.messages import Initiator
+
+
+def _first(amounts: Amounts, slots: int) -> Amounts:
+    """The amounts of the first virtual machines; one amount stays that of all."""
+    return amounts[:slots] if isinstance(amounts, tuple) else amounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsRequest:
+    """A request for other slots of an allocation; None leaves a value as it is."""
+
+    slots: int | None = None
+    bandwidth: Amounts | None = None
+    deviation: Amounts | None = None
+
+    def demand(self, present: SlotDemand) -> SlotDemand:
+        """The demand with these values; a list alone says how many slots, too.
+
+        Fewer slots without a list keep the first numbers of the present one.
+        """
+        lengths = [len(x) for x in (self.bandwidth, self.deviation) if isinstance(x, tuple)]
+        numbers = (number for number in (self.slots, *lengths) if number is not None)
+        slots = next(numbers, present.slots)
+        return SlotDemand(
+            slots,
+            _first(present.bandwidth, slots) if self.bandwidth is None else self.bandwidth,
+            _first(present.deviation, slots) if self.deviation is None else self.deviation,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from laas_service.app.ports.store import Store
 from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import AllocationRecord, Caller
 from laas_service.app.refusals import with_withheld_hosts
-from laas_service.app.requests import Proposal, SlotsRequest
+from laas_service.app.requests import Proposal
 from laas_service.app.retries import REPEATED
 from laas_service.app.room_planner import Permission
 from laas_service.app.sharing.consolidation import ConsolidationPlan, ConsolidationPlanner
 from laas_service.app.sharing.promises import PromiseEntry, promises
 from laas_service.app.sharing.requests import check_demand
-from laas_service.app.sharing.slot_changes import SlotChange, begin_slot_change
+from laas_service.app.sharing.slot_changes import SlotChange, SlotsRequest, begin_slot_change
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.errors import InvalidInput

@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import models
 from laas_service.adapters.db.engine import insert_rows
 from laas_service.adapters.db.transactions import batches
-from laas_service.adapters.documents import STORED_GRAIN, stored_steps
+from laas_service.adapters.documents import STORED_GRAIN, stored_capacity, stored_steps
 from laas_service.domain.allocation import Allocation, HeldSlots
-from laas_service.domain.tenancy.slots import GRAIN, steps_down
 
 ROUNDING = 1e-12
 """By how much ``SharedLink.chance`` is less, so that no rounding refuses what fits exactly."""
@@ -116,7 +115,7 @@ def _add(
     new = ({**owner, "host": h, "slots": sharing.slots, "used": 0} for h in counts.keys() - known)
     insert_rows(session, _HOSTS, *new)
     known = _known(session, _LINKS.link, part, list(amounts))
-    room = {"capacity": capacity(sharing.bandwidth), "chance": _chance(sharing.risk)}
+    room = {"capacity": stored_capacity(sharing.bandwidth), "chance": _chance(sharing.risk)}
     empty = {**owner, **room, **_named((0, 0, 0))}
     insert_rows(session, _LINKS, *({**empty, "link": link} for link in amounts.keys() - known))
     units = [{"of_part": part, "number": h, "more": n} for h, n in counts.items() if n]
@@ -154,11 +153,6 @@ def _loads_of(id: str) -> Select[int, int, int, int]:
 def _stored(slots: HeldSlots) -> dict[int, Sequence[int]]:
     """By link: certain demand, mean and variance, as they are stored."""
     return {link: [stored_steps(each) for each in amounts] for link, *amounts in slots.promised}
-
-
-def capacity(bandwidth: float) -> int:
-    """Of a link with so many Gb/s, as it is stored; rounded up, as ``stored_steps`` rounds down."""
-    return -(-steps_down(bandwidth) * STORED_GRAIN // GRAIN)
 
 
 def _chance(risk: float) -> float:
