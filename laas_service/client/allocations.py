@@ -39,12 +39,12 @@ from laas_service.client.usage import bandwidth, count, duration
 ALLOCATION = argument("allocation", metavar="ALLOCATION", help="name or id")
 
 
-def _path(rest: Rest, args: argparse.Namespace) -> str:
+def path_of(rest: Rest, args: argparse.Namespace) -> str:
     """The path of the allocation that is named."""
     return f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
 
 
-def _changed(
+def changed(
     rest: Rest,
     args: argparse.Namespace,
     method: str,
@@ -158,7 +158,7 @@ class Create(ShowCommand):
             **{"class": None if args.slots is None else "shared"},
         )
         key = {"Idempotency-Key": args.key or str(uuid.uuid4())}
-        return _changed(rest, args, "POST", "/v1/allocations", body, key)
+        return changed(rest, args, "POST", "/v1/allocations", body, key)
 
 
 class List(ListCommand):
@@ -232,7 +232,7 @@ class History(ListCommand):
     arguments = (ALLOCATION,)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        return list(rest.listed(f"{_path(rest, args)}/history", "history"))
+        return list(rest.listed(f"{path_of(rest, args)}/history", "history"))
 
 
 class Certify(RestCommand):
@@ -306,7 +306,7 @@ class Rename(ShowCommand):
     arguments = (ALLOCATION, argument("name", metavar="NAME", help="new name"))
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        return rest.call("PATCH", _path(rest, args), body={"name": args.name})
+        return rest.call("PATCH", path_of(rest, args), body={"name": args.name})
 
 
 class Set(RestCommand):
@@ -325,7 +325,7 @@ class Consent(ShowCommand):
         body = given(movable=args.movable, notice=args.notice, move_cost=args.move_cost)
         if not body:
             self.usage_error("give --movable, --notice or --move-cost")
-        return rest.call("PATCH", _path(rest, args), body=body)
+        return rest.call("PATCH", path_of(rest, args), body=body)
 
 
 def _new_size(text: str) -> tuple[str, int]:
@@ -360,7 +360,7 @@ class Resize(ShowCommand):
     waits = True
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        path, agreed = _path(rest, args), None
+        path, agreed = path_of(rest, args), None
         for left in reversed(range(TRIES)):
             present, tag = rest.versioned(path)
             had, wanted = present["requested"], _resized(present["requested"], *args.hosts)
@@ -373,7 +373,7 @@ class Resize(ShowCommand):
                 agreed = had, wanted
             body = given(hosts=wanted, give_back=args.give_back, dry_run=args.dry_run or None)
             try:
-                resized = _changed(rest, args, "PATCH", path, body, {"If-Match": tag})
+                resized = changed(rest, args, "PATCH", path, body, {"If-Match": tag})
                 self.say(change)
                 return resized
             except Refused as refusal:
@@ -388,22 +388,6 @@ TRIES = 5
 
 def _resized(present: int, sign: str, number: int) -> int:
     return {"": number, "+": present + number, "-": present - number}[sign]
-
-
-class ChangeSlots(ShowCommand):
-    """Change the slots of an allocation on shared hosts, or their bandwidth"""
-
-    arguments = (ALLOCATION, *SLOTS, dry_run("show the virtual machines that would move"))
-    waits = True
-
-    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        body = given(
-            slots=args.slots,
-            bandwidth=args.bandwidth,
-            deviation=args.deviation,
-            dry_run=args.dry_run or None,
-        )
-        return _changed(rest, args, "PATCH", _path(rest, args), body)
 
 
 class ReplaceHosts(ShowCommand):
@@ -428,7 +412,7 @@ class ReplaceHosts(ShowCommand):
         body = given(
             hosts=args.host, turn_back=args.turn_back or None, dry_run=args.dry_run or None
         )
-        return _changed(rest, args, "POST", f"{_path(rest, args)}/replace-hosts", body)
+        return changed(rest, args, "POST", f"{path_of(rest, args)}/replace-hosts", body)
 
 
 class Repair(ShowCommand):
@@ -438,7 +422,7 @@ class Repair(ShowCommand):
     waits = True
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        return _changed(rest, args, "POST", f"{_path(rest, args)}/repair")
+        return changed(rest, args, "POST", f"{path_of(rest, args)}/repair")
 
 
 class Retry(ShowCommand):
@@ -448,7 +432,7 @@ class Retry(ShowCommand):
     waits = True
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        return _changed(rest, args, "POST", f"{_path(rest, args)}/retry")
+        return changed(rest, args, "POST", f"{path_of(rest, args)}/retry")
 
 
 class Wait(ListCommand):

@@ -236,22 +236,6 @@ class Links(Inventory):
         return [{**link, "crossed_by": crossed[link["id"]]} for link in chosen]
 
 
-class Promises(ListCommand):
-    """List what links promise to those who share hosts, and the traffic measured there, in Gb/s"""
-
-    listed = "promises"
-    arguments = (
-        argument("--allocation", help="on hosts that this allocation shares only (name or id)"),
-        argument("--kind", choices=("host", "leaf", "spine"), help="list links of this kind only"),
-        *FABRIC,
-    )
-
-    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        part = args.allocation and rest.allocation(args.allocation)["id"]
-        path = f"{rest.fabric(args.fabric)}/promises"
-        return list(rest.listed(path, "promises", allocation=part, kind=args.kind))
-
-
 class Switches(Inventory):
     """List the switches of a fabric and their positions"""
 
@@ -336,45 +320,6 @@ class MakeRoom(HostsCommand):
             dry_run=args.dry_run or None,
         )
         return rest.call("POST", f"{path}/make-room", body=body)
-
-
-class Consolidate(ShowCommand):
-    """Move virtual machines of tenants who consent so that shared hosts are empty"""
-
-    arguments = (
-        argument(
-            "--parent",
-            metavar="ALLOCATION",
-            help="empty hosts that this allocation shares (name or id); default: the only one",
-        ),
-        argument(
-            "--max-moves",
-            type=count,
-            metavar="N",
-            help="move at most N virtual machines; default: 8",
-        ),
-        argument(
-            "--max-moves-per-host",
-            type=float,
-            metavar="X",
-            help="leave hosts alone that cost more moves than X; default: 4",
-        ),
-        *MOVING,
-        dry_run("show the plan, tell nobody"),
-        *FABRIC,
-    )
-
-    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        path = f"{rest.fabric(args.fabric)}/consolidate"
-        body = given(
-            parent=None if args.parent is None else rest.allocation(args.parent)["id"],
-            moves=args.max_moves,
-            moves_per_host=args.max_moves_per_host,
-            max_cost=args.max_cost,
-            override=args.override or None,
-            dry_run=args.dry_run or None,
-        )
-        return rest.call("POST", path, body=body)
 
 
 class Sleep(ShowCommand):
