@@ -65,8 +65,8 @@ def topology_conf(topology: Topology, inventory: Inventory) -> str:
 
 
 def _hosts(topology: Topology, inventory: Inventory, group: int) -> Iterator[str]:
-    for slot in range(topology.slots):
-        host = topology.host_at(group, slot)
+    for position in range(topology.hosts_per_group):
+        host = topology.host_at(group, position)
         if host is not None and host not in topology.absent_hosts:
             yield inventory.host_names[host]
 

@@ -371,16 +371,16 @@ def _allocation(topology: Topology, entry: _SnapshotAllocation, place: str) -> A
 
 
 def _host_masks(topology: Topology, hosts: Iterable[int], place: str) -> dict[int, int]:
-    """Leaf group -> mask of slots."""
+    """Leaf group -> mask of positions."""
     masks: dict[int, int] = defaultdict(int)
     for number, host in enumerate(hosts):
         if host >= topology.hosts:
             fix = f"hosts are 0..{topology.hosts - 1}"
             raise InvalidInput(f"{place}[{number}]", host, fix)
-        group, slot = topology.place_of(host)
-        if masks[group] >> slot & 1:
+        group, position = topology.place_of(host)
+        if masks[group] >> position & 1:
             raise InvalidInput(f"{place}[{number}]", host, "name each host once")
-        masks[group] |= 1 << slot
+        masks[group] |= 1 << position
     return masks
 
 

@@ -304,8 +304,8 @@ def _permitted(
             groups = {g for g in range(topology.groups) if g // topology.groups_per_pod in pods}
     for group, free in enumerate(view.free_hosts):
         inside = constraints.within is None or group in groups
-        for slot in bits(free & ~allowed[group] if inside else free):
-            host = topology.host_at(group, slot)
+        for position in bits(free & ~allowed[group] if inside else free):
+            host = topology.host_at(group, position)
             if host is not None:
                 view.drain_host(host)
     return view

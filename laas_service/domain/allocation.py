@@ -271,7 +271,9 @@ class Allocation:
 
     def hosts(self, topology: Topology) -> tuple[int, ...]:
         """Host numbers, ascending."""
-        hosts = (topology.host_at(g, slot) for g, mask, _ in self.groups for slot in bits(mask))
+        hosts = (
+            topology.host_at(g, position) for g, mask, _ in self.groups for position in bits(mask)
+        )
         return tuple(sorted(host for host in hosts if host is not None))
 
     def places(self, topology: Topology) -> tuple[int, ...]:

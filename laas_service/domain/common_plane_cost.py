@@ -85,7 +85,7 @@ def _cost(unbounded: Policy, empty: Ledger, meter: RequestBudget) -> Cost:
     policy = BudgetedPolicy(unbounded, meter)
     largest = size = largest_fit(policy, empty, empty.free_host_count + 1)
     beyond = 0
-    while size > empty.topology.slots:
+    while size > empty.topology.hosts_per_group:
         answer = policy.propose(empty, Request(f"{beyond}", size))
         if not isinstance(answer, Allocation):
             break  # the search for the largest size found it, this one exhausted its budget

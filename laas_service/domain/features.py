@@ -79,7 +79,7 @@ class Features:
         """For each leaf group the slots whose hosts have the trait."""
         if trait not in self._masks:
             having = (host for host, features in self.hosts.items() if trait in features.traits)
-            self._masks[trait] = topology.slots_of(having)
+            self._masks[trait] = topology.positions_of(having)
         return self._masks[trait]
 
     def dearer(self, topology: Topology, cost: int) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ class Features:
         ceiling = max((known for known in self._costs if known <= cost), default=-1)
         if ceiling not in self._masks:
             dearer = (host for host, features in self.hosts.items() if features.cost > ceiling)
-            self._masks[ceiling] = topology.slots_of(dearer)
+            self._masks[ceiling] = topology.positions_of(dearer)
         return self._masks[ceiling]
 
     @cached_property

@@ -216,7 +216,7 @@ class Topology:
     leaves of one rail all lie in one physical pod. Rails whose leaves lie in the same
     physical pod share a *plane*.
 
-    The grouped view is regular: ``pods`` pods of ``groups_per_pod`` groups of ``slots``
+    The grouped view is regular: ``pods`` pods of ``groups_per_pod`` groups of ``hosts_per_group``
     hosts. Group ``g`` is in pod ``g // groups_per_pod``. Short pods are padded with empty
     groups. The uplinks of a group are one mask with a field of ``tree.w[1]`` bits for each
     plane. The rails of a plane always take the same uplinks and so meet at the same L2
@@ -232,7 +232,7 @@ class Topology:
     host_ports: tuple[tuple[Port, ...], ...] = ()
     absent_hosts: frozenset[int] = frozenset()
     absent_links: frozenset[Link] = frozenset()
-    slots: int = field(init=False, compare=False)
+    hosts_per_group: int = field(init=False, compare=False)
     groups_per_pod: int = field(init=False, compare=False)
     pods: int = field(init=False, compare=False)
     plane_of_rail: tuple[int, ...] = field(init=False, compare=False)
@@ -248,7 +248,7 @@ class Topology:
                 raise InvalidInput("failed link", list(link), f"links lie within w={tree.w}")
         if self.rails == 1 and not self.host_ports:
             self._set(
-                slots=tree.m[0],
+                hosts_per_group=tree.m[0],
                 groups_per_pod=tree.m[1],
                 pods=tree.m[2],
                 plane_of_rail=(0,),
@@ -314,12 +314,12 @@ class Topology:
         ]
         group_hosts = [tuple(members.get(leaves, ())) for leaves in group_leaves]
         place = {
-            host: (group, slot)
+            host: (group, position)
             for group, hosts in enumerate(group_hosts)
-            for slot, host in enumerate(hosts)
+            for position, host in enumerate(hosts)
         }
         self._set(
-            slots=max((len(hosts) for hosts in group_hosts), default=1),
+            hosts_per_group=max((len(hosts) for hosts in group_hosts), default=1),
             groups_per_pod=groups_per_pod,
             pods=max(len(by_pods), 1),
             plane_of_rail=tuple(distinct.index(rail) for rail in pattern),
@@ -398,7 +398,9 @@ class Topology:
         """By pod, the number of hosts present on each leaf group."""
         width = self.groups_per_pod
         return tuple(
-            tuple(self.present_slots(group).bit_count() for group in range(first, first + width))
+            tuple(
+                self.present_positions(group).bit_count() for group in range(first, first + width)
+            )
             for first in range(0, self.groups, width)
         )
 
@@ -434,23 +436,23 @@ class Topology:
         """Leaf ids of a group, one for each rail; empty for padding."""
         return self._group_leaves[group] if self._group_leaves else (group,)
 
-    def host_at(self, group: int, slot: int) -> int | None:
-        """The host number at a slot of a group; None if no host is there."""
+    def host_at(self, group: int, position: int) -> int | None:
+        """The host number at a position of a group; None if no host is there."""
         if not self._group_hosts:
-            return group * self.slots + slot
+            return group * self.hosts_per_group + position
         hosts = self._group_hosts[group]
-        return hosts[slot] if slot < len(hosts) else None
+        return hosts[position] if position < len(hosts) else None
 
     def place_of(self, host: int) -> tuple[int, int]:
-        """The (group, slot) of a host."""
-        return self._host_place[host] if self._host_place else divmod(host, self.slots)
+        """The (group, position) of a host."""
+        return self._host_place[host] if self._host_place else divmod(host, self.hosts_per_group)
 
-    def slots_of(self, hosts: Iterable[int]) -> tuple[int, ...]:
-        """By leaf group, the mask of the slots of these hosts."""
+    def positions_of(self, hosts: Iterable[int]) -> tuple[int, ...]:
+        """By leaf group, the mask of the positions of these hosts."""
         masks = [0] * self.groups
         for host in hosts:
-            group, slot = self.place_of(host)
-            masks[group] |= 1 << slot
+            group, position = self.place_of(host)
+            masks[group] |= 1 << position
         return tuple(masks)
 
     def ports_of(self, host: int) -> tuple[Port, ...]:
@@ -465,8 +467,10 @@ class Topology:
         plane, l2 = divmod(column, self.tree.l2_per_pod)
         return (self._pod_planes[pod][plane] if self._pod_planes else pod, l2)
 
-    def present_slots(self, group: int) -> int:
-        """The mask of a group's slots with a host that is not absent."""
-        by_slot = enumerate(self.host_at(group, slot) for slot in range(self.slots))
-        hosts = ((slot, host) for slot, host in by_slot if host is not None)
-        return sum(1 << slot for slot, host in hosts if host not in self.absent_hosts)
+    def present_positions(self, group: int) -> int:
+        """The mask of a group's positions with a host that is not absent."""
+        by_position = enumerate(
+            self.host_at(group, position) for position in range(self.hosts_per_group)
+        )
+        hosts = ((position, host) for position, host in by_position if host is not None)
+        return sum(1 << position for position, host in hosts if host not in self.absent_hosts)

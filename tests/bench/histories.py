@@ -45,11 +45,11 @@ KEY = {"project_id": "blue", "request": {"hosts": 2}}
 LATER = datetime(2040, 1, 1, tzinfo=UTC)
 
 
-def admitted(store: SqlStore, id: str, slot: int) -> None:
+def admitted(store: SqlStore, id: str, position: int) -> None:
     new = AllocationRequest(
         id=id, fabric="f", name=id, project_id="blue", policy="test", hosts=2, idempotency_key=id
     )
-    store.admissions.admit(new, lambda _: across_pods(id, slot))
+    store.admissions.admit(new, lambda _: across_pods(id, position))
 
 
 def released(store: SqlStore, id: str) -> None:

@@ -75,7 +75,7 @@ def measured(hosts: int, what: str) -> Iterator[None]:
 def filled(topology: Topology, seed: int = 1) -> Ledger:
     """Fill a ledger with tenants of exponential size, whose mean is the ports of a switch."""
     rng, fabric, policy = Random(seed), Ledger(topology), POLICIES["jigsaw"]()
-    mean = 2 * topology.slots
+    mean = 2 * topology.hosts_per_group
     while isinstance(
         admit(policy, fabric, Request(f"t{len(fabric.allocations)}", _size(rng, mean))), Allocation
     ):

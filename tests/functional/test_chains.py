@@ -68,7 +68,7 @@ class History:
 
     def request(self, id: str) -> None:
         topology = self.ledger.topology
-        most = self.chance.choice((topology.slots, topology.hosts // 3 + 1))
+        most = self.chance.choice((topology.hosts_per_group, topology.hosts // 3 + 1))
         policy = POLICIES[self.chance.choice(ISOLATING)]()
         found = admit(policy, self.ledger, Request(id, self.chance.randint(1, most)))
         self.seen["admitted" if isinstance(found, Allocation) else "refused"] += 1
@@ -191,9 +191,9 @@ def test_ten_ways_to_break_the_chains_of_a_real_fabric_are_caught(name):
     path = SHARED / "fabrics" / f"{name}.ibnetdiscover.txt"
     fabric = recover(ibnetdiscover.parse(path.read_text(), path.name), Selection())
     topology, ledger = fabric.topology, Ledger(fabric.topology)
-    size = min(topology.hosts // 3, 2 * topology.slots)
+    size = min(topology.hosts // 3, 2 * topology.hosts_per_group)
     for id in ("one", "two"):
-        admit(POLICIES["jigsaw"](), ledger, Request(id, max(size, topology.slots + 1)))
+        admit(POLICIES["jigsaw"](), ledger, Request(id, max(size, topology.hosts_per_group + 1)))
     tenants = tuple(TenantRoute(a, 0x100 + n) for n, a in enumerate(ledger.allocations.values()))
     linked = [t.allocation.id for t in tenants if any(t.allocation.links(topology))]
     site = FabricState("site", 1, topology, fabric.inventory, tenants)

@@ -48,7 +48,7 @@ STEPS = st.one_of(
 def take_step(fabric: Ledger, step, number: int) -> None:
     topology, choice = fabric.topology, step[-1]
     if step[0] == "allocate":
-        most = topology.slots if choice & 1 else topology.hosts
+        most = topology.hosts_per_group if choice & 1 else topology.hosts
         size = 1 + (choice >> 1) % most
         found = admit(POLICIES[step[1]](), fabric, Request(f"t{number}", size))
         if isinstance(found, Allocation):
@@ -99,9 +99,9 @@ def expected_free_hosts(fabric: Ledger) -> set[int]:
 def free_hosts(fabric: Ledger) -> set[int | None]:
     topology = fabric.topology
     return {
-        topology.host_at(group, slot)
+        topology.host_at(group, position)
         for group, mask in enumerate(fabric.free_hosts)
-        for slot in bits(mask)
+        for position in bits(mask)
     }
 
 

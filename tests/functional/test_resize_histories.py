@@ -447,7 +447,7 @@ class Judged(FakeSubnetManager):
         topology, inventory = self._site.topology, self._site.inventory
         if parted:  # the leaf of the subnet manager has routes to all ports
             hosts = set(hosts) - set(range(topology.tree.m[0]))
-        slots = topology.slots_of(hosts)
+        slots = topology.positions_of(hosts)
         groups = [share._replace(hosts=slots[share.group]) for share in links.groups]
         walked = replace(links, groups=tuple(groups))
         walks = [Walks.over(inventory, one) for one in tables]

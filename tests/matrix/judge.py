@@ -130,7 +130,7 @@ def final(seen: Seen, switches: str | None = None) -> list[str]:
         hosts, links, pkeys = (
             {row["what"] for row in rows if row["allocation"] == id} for rows in _claims(seen)
         )
-        leaves = {host // FABRIC.topology.slots for host in hosts}
+        leaves = {host // FABRIC.topology.hosts_per_group for host in hosts}
         if not (hosts and pkeys and (links or len(leaves) == 1)):
             wrong.append(f"{id} is active without hosts, links or a partition")
     for id in seen.allocations:
@@ -257,10 +257,10 @@ def _hosts_of(placement: Any) -> set[int]:
     """The numbers of the hosts in a recorded placement."""
     document = json.loads(placement) if isinstance(placement, str) else placement
     return {
-        FABRIC.topology.slots * group + slot
+        FABRIC.topology.hosts_per_group * group + position
         for group, mask, _ in document["groups"]
-        for slot in range(FABRIC.topology.slots)
-        if int(mask, 16) >> slot & 1
+        for position in range(FABRIC.topology.hosts_per_group)
+        if int(mask, 16) >> position & 1
     }
 
 
@@ -312,7 +312,7 @@ def leaf_of(seen: Seen, name: str) -> int:
     """The number of the leaf that has all hosts of an allocation."""
     (record,) = seen.named(name)
     (leaf,) = {
-        row["what"] // FABRIC.topology.slots
+        row["what"] // FABRIC.topology.hosts_per_group
         for row in seen.hosts
         if row["allocation"] == record["id"]
     }

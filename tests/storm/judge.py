@@ -102,7 +102,7 @@ def _placed(row: Mapping[str, Any], topology: Topology) -> tuple[set[int], set[i
     hosts, links = set(), set()
     for placed in filter(None, (row["placed"], row["leaving"], row["bridge"])):
         for leaf, slots, ups in placed["groups"]:
-            hosts |= {leaf * m1 + slot for slot in _bits(slots)}
+            hosts |= {leaf * m1 + position for position in _bits(slots)}
             links |= {leaf * w2 + up for up in _bits(ups)}
         for pod, column, ups in placed["columns"]:
             links |= {spines + (pod * w2 + column) * w3 + up for up in _bits(ups)}

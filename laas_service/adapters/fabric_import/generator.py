@@ -154,8 +154,8 @@ def topology(description: Description) -> Topology:
         hosts[rng.choice([g for g in range(1, len(groups)) if hosts[g] > 1])] -= 1
     absent = frozenset(_missing_cables(tree, description.missing_cables, rng))
     if description.rails == 1:
-        slots = (range(g * tree.m[0] + n, (g + 1) * tree.m[0]) for g, n in enumerate(hosts))
-        missing = frozenset(host for row in slots for host in row)
+        empty = (range(g * tree.m[0] + n, (g + 1) * tree.m[0]) for g, n in enumerate(hosts))
+        missing = frozenset(host for row in empty for host in row)
         return Topology(tree, absent_hosts=missing, absent_links=absent)
     ports = tuple(
         tuple(Port(pod, leaf, k) for pod, leaf in group)

@@ -90,7 +90,7 @@ class _Load(NamedTuple):
 
 def _loaded(fabric: Ledger, policy: str, jobs: int | None, seed: int) -> _Load:
     """Simulate tenants of exponential sizes, one leaf on average, that all arrive at the start."""
-    hosts, mean = max(fabric.free_host_count, 1), fabric.topology.slots
+    hosts, mean = max(fabric.free_host_count, 1), fabric.topology.hosts_per_group
     count = max(200, 4 * hosts // mean) if jobs is None else jobs
     if count < 1:
         return _Load("-", "-")

@@ -137,7 +137,7 @@ def restricted_view(fabric: LedgerView, constraints: Constraints) -> Ledger:
     if constraints.max_host_cost is not None:
         masks = _without(masks, features.dearer(topology, constraints.max_host_cost))
     if constraints.avoid_hosts:
-        masks = _without(masks, topology.slots_of(constraints.avoid_hosts))
+        masks = _without(masks, topology.positions_of(constraints.avoid_hosts))
     if constraints.avoid_pods:
         leaves = topology.tree.m[1]
         masks = tuple(

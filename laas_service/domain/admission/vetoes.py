@@ -38,7 +38,7 @@ class Vetoes:
     def __init__(self, policy: Traits, head: Request, future: LedgerView, moves: bool) -> None:
         self._policy = policy
         self._future = future
-        self._slots = future.topology.slots
+        self._per_leaf = future.topology.hosts_per_group
         self._tried: set[int] = set()
         """What the placements took beside which the head did not fit (``taken``)."""
         self._never: list[int] = []
@@ -57,8 +57,8 @@ class Vetoes:
         """The leaf groups all of whose hosts the head needs; 0 if it may do with none."""
         plain = head.constraints is None and head.parent is None and not moves
         if plain and head.hosts > max(future.pod_free_hosts):
-            self._leaves = full_leaves(policy.name, head.hosts, self._slots)
-        self._by_pod = self._leaves * self._slots >= head.hosts and not any(future.odd_groups)
+            self._leaves = full_leaves(policy.name, head.hosts, self._per_leaf)
+        self._by_pod = self._leaves * self._per_leaf >= head.hosts and not any(future.odd_groups)
         """Whether the head needs nothing but such groups, and of each pod's can use any."""
 
     def most_hosts(self, present: LedgerView) -> int:
@@ -75,13 +75,13 @@ class Vetoes:
         """
         if not self._by_pod or self._future.topology.rails > 1:
             return False
-        if hosts <= self._slots:
+        if hosts <= self._per_leaf:
             for groups in present.groups_by_free[hosts:]:
                 if groups:
                     return self._takes_last(groups & -groups)
         pod = first_pod(present, hosts)
         if pod is None:
-            leaves, rest = divmod(hosts, self._slots)
+            leaves, rest = divmod(hosts, self._per_leaf)
             if rest and self._policy.name != "laas":
                 return False
             leaves += rest > 0
@@ -97,25 +97,25 @@ class Vetoes:
     @property
     def _spare(self) -> int:
         """How many of the leaf groups all of whose hosts are free the head does not need."""
-        return self._future.groups_by_free[self._slots].bit_count() - self._leaves
+        return self._future.groups_by_free[self._per_leaf].bit_count() - self._leaves
 
     def _most_leaves_in_pod(self, pod: int) -> int:
         """How many of these groups of a pod may be taken, as far as is known."""
-        spare = self._future.groups_by_free[self._slots].bit_count() - self._leaves
+        spare = self._future.groups_by_free[self._per_leaf].bit_count() - self._leaves
         known = self._most_in_pod.get(pod, spare)
         return known if known < spare else spare
 
     def _most_hosts_in_pod(self, present: LedgerView, pod: int) -> int:
         """Hosts that are free in the other groups, and those of as many of these groups."""
-        others, hosts = ~self._future.pod_groups_by_free[pod][self._slots], 0
+        others, hosts = ~self._future.pod_groups_by_free[pod][self._per_leaf], 0
         for free, groups in enumerate(present.pod_groups_by_free[pod]):
             if groups:
                 hosts += free * (groups & others).bit_count()
-        return hosts + self._most_leaves_in_pod(pod) * self._slots
+        return hosts + self._most_leaves_in_pod(pod) * self._per_leaf
 
     def _takes_last(self, group: int) -> bool:
         """Whether the head needs a leaf group, given as a bit set."""
-        if not group & self._future.groups_by_free[self._slots]:
+        if not group & self._future.groups_by_free[self._per_leaf]:
             return False
         pod = (group.bit_length() - 1) // self._future.topology.groups_per_pod
         return self._most_leaves_in_pod(pod) < 1
@@ -125,7 +125,7 @@ class Vetoes:
         topology = self._future.topology
         if not self._by_pod:
             return _mask(newcomer, topology)
-        full, width = self._future.groups_by_free[self._slots], topology.groups_per_pod
+        full, width = self._future.groups_by_free[self._per_leaf], topology.groups_per_pod
         taken = pod_end = next_bit = 0
         for group, _, _ in newcomer.groups:
             if full >> group & 1:
@@ -196,11 +196,11 @@ class Vetoes:
 
 def _mask(allocation: Allocation, topology: Topology) -> int:
     """The hosts and links of an allocation."""
-    slots, uplinks_at = topology.slots, topology.groups * topology.slots
+    per_leaf, uplinks_at = topology.hosts_per_group, topology.groups * topology.hosts_per_group
     width = topology.tree.w[1] * topology.planes
     taken = 0
     for group, hosts, uplinks in allocation.groups:
-        taken |= hosts << group * slots | uplinks << uplinks_at + group * width
+        taken |= hosts << group * per_leaf | uplinks << uplinks_at + group * width
     return taken | _spines(allocation, topology) << uplinks_at + topology.groups * width
 
 

@@ -4,7 +4,7 @@
 
 A fat-tree is shown as adjacency matrices by level, as TreeScope does (EuroVis 2018), because a
 drawing of nodes and lines cannot be read beyond some hundred switches. Three matrices make a
-map: hosts on leaves (row: leaf, column: slot), leaf links (row: leaf, column: uplink) and spine
+map: hosts on leaves (row: leaf, column: position), leaf links (row: leaf, column: uplink) and spine
 links (row: L2 switch, column: uplink). Rows and columns are in the order of the snapshot's
 indices, so a cell's row and column are the index of its link.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.topology import LeafLink, Link, Topology
 
-SLOT, LEVEL, MARGIN = 14, 90, 24
+COLUMN, LEVEL, MARGIN = 14, 90, 24
 """User units: width of one host, height of one level, margin around the tree."""
 
 NAMED = 64
@@ -61,26 +61,26 @@ def tree_drawing(
     on_leaf: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for (host, rail), leaf in sorted(leaf_of.items()):
         on_leaf.setdefault(leaf, []).append((host, rail))
-    slots = sum(len(on_leaf.get(member.at, ())) or 1 for member in levels[1]) + len(levels[1])
-    widest = max(slots, *(2 * len(members) for members in levels.values()))
-    width, height = widest * SLOT + 2 * MARGIN, top * LEVEL + 2 * MARGIN + 60
+    columns = sum(len(on_leaf.get(member.at, ())) or 1 for member in levels[1]) + len(levels[1])
+    widest = max(columns, *(2 * len(members) for members in levels.values()))
+    width, height = widest * COLUMN + 2 * MARGIN, top * LEVEL + 2 * MARGIN + 60
     base = height - MARGIN - 50
     place: dict[_Switch, tuple[float, float]] = {}
     host_places: list[tuple[int, float]] = []
     host_lines: list[tuple[float, float, float, float]] = []
-    x = MARGIN + (widest - slots) * SLOT / 2
+    x = MARGIN + (widest - columns) * COLUMN / 2
     for switch in levels[1]:
         members = on_leaf.get(switch.at, ())
-        span = max(len(members), 1) * SLOT
+        span = max(len(members), 1) * COLUMN
         place[switch] = (x + span / 2, base - LEVEL * 0.6)
         for number, (host, _) in enumerate(members):
-            at = x + (number + 0.5) * SLOT
+            at = x + (number + 0.5) * COLUMN
             host_places.append((host, at))
             host_lines.append((at, base, *place[switch]))
-        x += span + SLOT
+        x += span + COLUMN
     for level in (2, 3):
         for number, switch in enumerate(levels[level]):
-            across = MARGIN + (number + 0.5) * widest * SLOT / len(levels[level])
+            across = MARGIN + (number + 0.5) * widest * COLUMN / len(levels[level])
             place[switch] = (across, base - LEVEL * (level - 0.4))
     named = len(hosts) <= NAMED
     summary = (

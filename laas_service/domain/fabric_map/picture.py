@@ -38,11 +38,14 @@ def picture(ledger: LedgerView, marked: Mapping[str, str], width: int) -> Iterat
     pods = topology.groups // topology.groups_per_pod
     head = f"pod {{:>{len(str(pods - 1))}}}  "
     indent = len(head.format(0))
-    a_line = max(1, (width - indent + 1) // (topology.slots + 1))
+    a_line = max(1, (width - indent + 1) // (topology.hosts_per_group + 1))
     for pod in range(pods):
         first = pod * topology.groups_per_pod
         leaves = [
-            "".join(cell(topology.host_at(group, slot)) for slot in range(topology.slots))
+            "".join(
+                cell(topology.host_at(group, position))
+                for position in range(topology.hosts_per_group)
+            )
             for group in range(first, first + topology.groups_per_pod)
         ]
         for begin in range(0, len(leaves), a_line):

@@ -23,8 +23,8 @@ def check_link(topology: Topology, link: Link) -> None:
 
 def refresh_host(ledger: LedgerState, host: int) -> None:
     """Recompute whether a host is usable and free, after its state changed."""
-    group, slot = ledger.topology.place_of(host)
-    bit = 1 << slot
+    group, position = ledger.topology.place_of(host)
+    bit = 1 << position
     present = bool(ledger.present_hosts[group] & bit)
     up = present and host not in ledger.failed_hosts and host not in ledger.drained_hosts
     usable = ledger.usable_hosts[group]

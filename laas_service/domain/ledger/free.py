@@ -63,8 +63,8 @@ class FreeMasks:
 
         self.topology = topology
 
-        self.free_hosts = [topology.present_slots(g) for g in groups]
-        """``free_hosts[g]``: mask of the free slots of leaf group g."""
+        self.free_hosts = [topology.present_positions(g) for g in groups]
+        """``free_hosts[g]``: mask of the free positions of leaf group g."""
 
         self.free_uplinks = [uplinks if topology.leaves_of_group(g) else 0 for g in groups]
         """``free_uplinks[g]``: mask of the free uplinks of leaf group g, one field of w2 bits
@@ -94,7 +94,7 @@ class FreeMasks:
         self.pod_freed = [0] * topology.pods
         """``pod_freed[pod]``: the same for the hosts and leaf uplinks of one pod."""
 
-        self.freed_groups = [0] * (topology.slots + 1)
+        self.freed_groups = [0] * (topology.hosts_per_group + 1)
         """``freed_groups[n]``: the generation ``freed`` when last a host or uplink became free of
         a leaf group that has n free hosts since."""
 
@@ -112,7 +112,7 @@ class FreeMasks:
     def count_free_hosts(self) -> None:
         """Count the free hosts once; ``flip`` keeps the counts afterwards."""
         topology = self.topology
-        sizes = range(topology.slots + 1)
+        sizes = range(topology.hosts_per_group + 1)
         self.groups_by_free = [0 for _ in sizes]
         self.pod_groups_by_free = [[0 for _ in sizes] for _ in range(topology.pods)]
         self.pod_free_hosts = [0] * topology.pods
@@ -132,13 +132,13 @@ class FreeMasks:
         return tuple(chain.from_iterable(apart(lanes, width, lane) for lanes in self.free_lanes))
 
     def set_free_hosts(self, group: int, mask: int) -> None:
-        """Write the mask of a leaf group's free slots, and the counts that follow from it."""
+        """Write the mask of a leaf group's free positions, and the counts that follow from it."""
         self.flip(((group, self.free_hosts[group] ^ mask, 0),))
 
     def flip(self, shares: Iterable[tuple[int, int, int]]) -> None:
-        """Make free slots and uplinks of leaf groups taken, and taken ones free.
+        """Make free positions and uplinks of leaf groups taken, and taken ones free.
 
-        The shares are (group, mask of slots, mask of uplinks). The counts of free hosts follow.
+        The shares are (group, mask of positions, mask of uplinks). The counts of free hosts follow.
         """
         free_hosts, free_uplinks, undo = self.free_hosts, self.free_uplinks, self.undo
         width = self.topology.groups_per_pod

@@ -18,7 +18,7 @@ class Masks:
     """Hosts and links of one topology as masks. ``&`` intersects two parts."""
 
     hosts: tuple[int, ...]
-    """``hosts[g]``: mask of slots of leaf group g."""
+    """``hosts[g]``: mask of positions of leaf group g."""
 
     uplinks: tuple[int, ...]
     """``uplinks[g]``: mask of uplinks of leaf group g, one field of w2 bits a plane."""
@@ -31,7 +31,7 @@ class Masks:
         """The whole fabric."""
         spines = [(1 << topology.tree.w[2]) - 1] * topology.columns_per_pod
         return cls(
-            ((1 << topology.slots) - 1,) * topology.groups,
+            ((1 << topology.hosts_per_group) - 1,) * topology.groups,
             (sum(topology.plane_fields),) * topology.groups,
             (side_by_side(spines, topology.lane),) * topology.pods,
         )

@@ -25,8 +25,8 @@ def check_free(ledger: LedgerState, wanted: HeldSlots, held: HeldSlots | None = 
     assert ledger.part is not None
     most, own = ledger.part.terms.slots, held.counts if held is not None else {}
     for host, units in wanted.counts.items():
-        group, slot = ledger.topology.place_of(host)
-        shared = ledger.extent.hosts[group] >> slot & 1
+        group, position = ledger.topology.place_of(host)
+        shared = ledger.extent.hosts[group] >> position & 1
         if not shared or ledger.used_slots.get(host, 0) - own.get(host, 0) + units > most:
             raise DoubleClaim(f"host {host}: a slot is not free")
 

@@ -19,7 +19,7 @@ Roles = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class HostSupply:
-    """The hosts that a placement must or may have, as masks of slots by leaf group."""
+    """The hosts that a placement must or may have, as masks of positions by leaf group."""
 
     kept: Sequence[int]
     """Hosts that it must have."""

@@ -42,27 +42,27 @@ def legal_shapes(
     ``two_pods`` adds those of Jigsaw's extension (``Jigsaw``). A policy that rounds a size up
     has shapes of more hosts.
     """
-    slots, groups, pods = topology.slots, topology.groups_per_pod, topology.pods
-    if hosts <= slots:
+    per_leaf, groups, pods = topology.hosts_per_group, topology.groups_per_pod, topology.pods
+    if hosts <= per_leaf:
         yield LegalShape(GroupLevel.LEAF, one_leaf_shape(hosts))
     if policy == "simple":
-        leaves, whole_pods = -(-hosts // slots), -(-hosts // (slots * groups))
+        leaves, whole_pods = -(-hosts // per_leaf), -(-hosts // (per_leaf * groups))
         if 1 < leaves <= groups:
-            yield LegalShape(GroupLevel.POD, Shape(1, leaves, slots))
+            yield LegalShape(GroupLevel.POD, Shape(1, leaves, per_leaf))
         elif 1 < whole_pods <= pods:
-            yield LegalShape(GroupLevel.FABRIC, Shape(whole_pods, groups, slots))
+            yield LegalShape(GroupLevel.FABRIC, Shape(whole_pods, groups, per_leaf))
         return
-    for shape in pod_shapes(hosts, slots, groups, topology.taper[0]):
+    for shape in pod_shapes(hosts, per_leaf, groups, topology.taper[0]):
         yield LegalShape(GroupLevel.POD, shape)
     if policy == "laas":
-        yield from _in_several_pods(-(-hosts // slots), 0, slots, topology)
+        yield from _in_several_pods(-(-hosts // per_leaf), 0, per_leaf, topology)
         return
-    yield from _in_several_pods(*divmod(hosts, slots), slots, topology)
+    yield from _in_several_pods(*divmod(hosts, per_leaf), per_leaf, topology)
     if policy == "lc":
-        for leaf_hosts in range(min(slots - 1, hosts), 0, -1):
+        for leaf_hosts in range(min(per_leaf - 1, hosts), 0, -1):
             yield from _in_several_pods(*divmod(hosts, leaf_hosts), leaf_hosts, topology)
     if two_pods and pods > 1:
-        for shape in two_pod_shapes(*divmod(hosts, slots), slots, groups):
+        for shape in two_pod_shapes(*divmod(hosts, per_leaf), per_leaf, groups):
             yield LegalShape(GroupLevel.FABRIC, shape)
 
 

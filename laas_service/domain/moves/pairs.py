@@ -33,7 +33,7 @@ def helpful_pairs(fabric: LedgerView, tenants: Sequence[Allocation], hosts: int)
     """
     search = _Pairs(fabric, tenants, hosts)
     search.in_one_pod()
-    if hosts > fabric.topology.slots:
+    if hosts > fabric.topology.hosts_per_group:
         search.on_full_groups()
     prices = search.prices
     ordered = sorted(prices, key=lambda pair: (prices[pair], pair))
@@ -44,7 +44,7 @@ class _Pairs:
     """Pairs as indices of ``tenants``, the lower one first."""
 
     def __init__(self, fabric: LedgerView, tenants: Sequence[Allocation], hosts: int) -> None:
-        width, slots = fabric.topology.groups_per_pod, fabric.topology.slots
+        width, per_leaf = fabric.topology.groups_per_pod, fabric.topology.hosts_per_group
         self.prices: dict[tuple[int, int], int] = {}
         self._fabric = fabric
         self._hosts = hosts
@@ -66,7 +66,7 @@ class _Pairs:
             for group, count in counts.items():
                 pod = group // width
                 pods[pod] = pods.get(pod, 0) + count
-                if count == slots < tenant.size:
+                if count == per_leaf < tenant.size:
                     leaves[pod] = leaves.get(pod, 0) + 1
             self._counts.append(counts)
             self._in_pods.append(pods)
@@ -124,8 +124,8 @@ class _Pairs:
     def on_full_groups(self) -> None:
         """Pairs without whom pods have enough leaf groups all of whose hosts are free."""
         fabric, topology = self._fabric, self._fabric.topology
-        slots, width = topology.slots, topology.groups_per_pod
-        used = [slots - mask.bit_count() for mask in fabric.free_hosts]
+        per_leaf, width = topology.hosts_per_group, topology.groups_per_pod
+        used = [per_leaf - mask.bit_count() for mask in fabric.free_hosts]
         gains = [
             [group for group, count in counts.items() if count == used[group]]
             for counts in self._counts
@@ -161,7 +161,7 @@ class _EnoughFullGroups:
 
     def __init__(self, full: Sequence[int], hosts: int, topology: Topology) -> None:
         self._full, most = full, topology.groups_per_pod
-        leaves = hosts // topology.slots
+        leaves = hosts // topology.hosts_per_group
         self._missing = leaves - sum(full)
         self._shapes = [(each, *divmod(leaves, each)) for each in range(1, min(leaves, most) + 1)]
         self._at_least = [sum(count >= groups for count in full) for groups in range(most + 1)]

@@ -327,18 +327,18 @@ class _HostPlanner(_Planner):
         if self._policy.name not in ("laas", "jigsaw"):
             return True
         fabric, hosts, topology = self._fabric, self._request.hosts, self._fabric.topology
-        width, slots = topology.groups_per_pod, topology.slots
+        width, per_leaf = topology.groups_per_pod, topology.hosts_per_group
         freed, whole = dict[int, int](), 0
         for group, mask, _ in (share for tenant in tenants for share in tenant.groups):
             count = mask.bit_count()
             freed[group // width] = freed.get(group // width, 0) + count
-            whole += fabric.free_hosts[group].bit_count() + count == slots
+            whole += fabric.free_hosts[group].bit_count() + count == per_leaf
         if any(fabric.pod_free_hosts[pod] + count >= hosts for pod, count in freed.items()):
             return True
-        full = fabric.groups_by_free[slots].bit_count()
+        full = fabric.groups_by_free[per_leaf].bit_count()
         if len(tenants) > 1:
             whole = sum(len(tenant.groups) for tenant in tenants)
-        return hosts > slots and full + whole >= hosts // slots
+        return hosts > per_leaf and full + whole >= hosts // per_leaf
 
     def _anywhere(self, tenant: Allocation, below: int) -> Nearest | None:
         """Where the tenant's policy places it."""

@@ -38,7 +38,7 @@ def replacement(
         return None
     present = {share.group: share.hosts for share in allocation.groups}
     own = [present.get(group, 0) for group in range(topology.groups)]
-    left = topology.slots_of(leave)
+    left = topology.positions_of(leave)
     supply = HostSupply(
         [0] * len(own),
         [mask & ~out for mask, out in zip(own, left, strict=True)],

@@ -81,7 +81,7 @@ class _Resize:
             for host in give_back:
                 if host not in hosts:
                     raise InvalidInput("give_back", host, "name hosts of the allocation")
-            self._optional = topology.slots_of(give_back)
+            self._optional = topology.positions_of(give_back)
         self._free = tuple(fabric.free_hosts)
         self._view = without(fabric, allocation)
         self.most = allocation.size + fabric.free_host_count

@@ -146,7 +146,9 @@ def _used_hosts(fabric: LedgerView) -> list[int]:
 
 
 def _hosts(topology: Topology, group: int) -> list[int]:
-    numbers = (topology.host_at(group, slot) for slot in bits((1 << topology.slots) - 1))
+    numbers = (
+        topology.host_at(group, position) for position in bits((1 << topology.hosts_per_group) - 1)
+    )
     return [host for host in numbers if host is not None]
 
 

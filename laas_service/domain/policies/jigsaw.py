@@ -41,7 +41,7 @@ class Jigsaw:
         if small := fullest_leaf_group(fabric, self.name, request):
             return small
         hosts = request.hosts
-        leaves, rest = divmod(hosts, fabric.topology.slots)
+        leaves, rest = divmod(hosts, fabric.topology.hosts_per_group)
         if not self._two_pods and (
             known := answer_without_search(fabric, self.name, request, leaves, rest)
         ):

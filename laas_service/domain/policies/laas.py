@@ -34,7 +34,7 @@ class Laas:
         if small := fullest_leaf_group(fabric, self.name, request):
             return small
         hosts = request.hosts
-        leaves = -(-hosts // fabric.topology.slots)
+        leaves = -(-hosts // fabric.topology.hosts_per_group)
         if known := answer_without_search(fabric, self.name, request, leaves, 0):
             return known
         search = Search(fabric, self.name, request, self._work)

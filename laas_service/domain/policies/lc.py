@@ -37,6 +37,6 @@ class Lc:
         return search.answer(
             in_one_leaf_group(search, hosts),
             in_one_pod(search, hosts),
-            in_several_pods(search, *divmod(hosts, fabric.topology.slots)),
+            in_several_pods(search, *divmod(hosts, fabric.topology.hosts_per_group)),
             on_partial_leaves(search, hosts),
         )

@@ -31,7 +31,7 @@ class Simple:
 
     def propose(self, fabric: LedgerView, request: Request) -> Allocation | NoFit:
         search = Search(fabric, self.name, request, self._work)
-        hosts, leaf = request.hosts, fabric.topology.slots
+        hosts, leaf = request.hosts, fabric.topology.hosts_per_group
         pod = leaf * fabric.topology.groups_per_pod
         if hosts <= leaf:
             return search.answer(in_one_leaf_group(search, hosts))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Hosts of a re-import: a remaining host keeps its number, its slots and its order of rails."""
+"""Hosts of a re-import: a remaining host keeps its number, its positions and its order of rails."""
 
 import itertools
 from collections import defaultdict
@@ -38,7 +38,7 @@ class PlacedHosts:
     """By final number, the ports of hosts that are gone and whose number no host took."""
 
     m1: int
-    """Host slots on a leaf."""
+    """Positions of hosts on a leaf."""
 
     @property
     def ports(self) -> tuple[tuple[Port, ...], ...]:
@@ -131,7 +131,7 @@ def _rail_orders(topology: Topology) -> Iterator[tuple[frozenset[Place], tuple[P
 def _ports(
     old: Topology, leaves_of: Mapping[int, tuple[Place, ...]], old_number: Mapping[int, int]
 ) -> dict[int, tuple[Port, ...]]:
-    """The ports of each host: its old slot on a leaf if it had one, else the lowest free one."""
+    """The ports of each host: at its old position on a leaf, else at the lowest free one."""
     kept: dict[tuple[int, Place], int] = {}
     taken: dict[Place, set[int]] = defaultdict(set)
     for host, order in leaves_of.items():

@@ -2,7 +2,7 @@
 
 """The new numbers of hosts, links and leaf groups after a re-import.
 
-Places (pod, index, uplink, slot) stay, so links keep their names. If the tree grew, numbers
+Places (pod, index, uplink, position) stay, so links keep their names. If the tree grew, numbers
 that are computed from its sizes change: those of hosts on one rail, links and leaf groups.
 """
 
@@ -61,10 +61,10 @@ class Renumbering:
         for host in self._hosts_of(share):
             if host not in self.hosts:
                 raise Conflict(f"host {host} no longer exists")
-            at, slot = self.after.place_of(self.hosts[host])
+            at, position = self.after.place_of(self.hosts[host])
             if at != group:
                 raise Conflict(f"host {host} is on other leaves")
-            mask |= 1 << slot
+            mask |= 1 << position
         old, new = self.before.tree.w[1], self.after.tree.w[1]
         uplinks = sum(
             (share.uplinks >> plane * old & (1 << old) - 1) << plane * new
@@ -73,8 +73,8 @@ class Renumbering:
         return GroupShare(group, mask, uplinks)
 
     def _hosts_of(self, share: GroupShare) -> Iterator[int]:
-        by_slot = (self.before.host_at(share.group, slot) for slot in bits(share.hosts))
-        return (host for host in by_slot if host is not None)
+        by_position = (self.before.host_at(share.group, position) for position in bits(share.hosts))
+        return (host for host in by_position if host is not None)
 
     def _column(self, share: ColumnShare) -> ColumnShare:
         index = self.after.column_of_l2.get(self.before.l2_of_column(share.pod, share.column))

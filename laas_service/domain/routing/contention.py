@@ -148,9 +148,9 @@ def rank_order(topology: Topology, allocation: Allocation) -> list[int]:
     """
     return [
         host
-        for group, slots, _ in allocation.groups
-        for slot in bits(slots)
-        if (host := topology.host_at(group, slot)) is not None
+        for group, positions, _ in allocation.groups
+        for position in bits(positions)
+        if (host := topology.host_at(group, position)) is not None
     ]
 
 
@@ -219,7 +219,7 @@ class ShiftRoutes:
         return cls(topology, allocation, shape)
 
     def of_leaf(self, source: tuple[int, int], target: tuple[int, int]) -> Sequence[int]:
-        """The uplink that a leaf takes to each host of another leaf, in order of slots.
+        """The uplink that a leaf takes to each host of another leaf, in order of positions.
 
         Empty if the leaves are in different planes.
         """

@@ -93,10 +93,10 @@ def tenant_tables(
 def tenant_ports(
     topology: Topology, allocation: Allocation
 ) -> Iterator[tuple[int, int, list[int]]]:
-    """Every leaf of the tenant: its id, its rail, and the tenant's hosts in order of slots."""
-    for group, slots, _ in allocation.groups:
-        by_slot = (topology.host_at(group, slot) for slot in bits(slots))
-        hosts = [host for host in by_slot if host is not None]
+    """Every leaf of the tenant: its id, its rail, and the tenant's hosts in order of positions."""
+    for group, positions, _ in allocation.groups:
+        by_position = (topology.host_at(group, position) for position in bits(positions))
+        hosts = [host for host in by_position if host is not None]
         for rail, leaf in enumerate(topology.leaves_of_group(group)):
             yield leaf, rail, hosts
 

@@ -11,7 +11,7 @@ from laas_service.domain.ledger import LedgerView
 from laas_service.domain.topology import bits
 
 HostChoice = tuple[int, int, int]
-"""Cost, leaf group, slot of a host."""
+"""Cost, leaf group, position of a host."""
 
 
 def any_hosts(
@@ -34,8 +34,8 @@ def any_hosts(
     if not options:
         return []
     masks: dict[int, int] = {}
-    for _, group, slot in min(options)[2]:
-        masks[group] = masks.get(group, 0) | 1 << slot
+    for _, group, position in min(options)[2]:
+        masks[group] = masks.get(group, 0) | 1 << position
     return [GroupShare(group, mask, 0) for group, mask in sorted(masks.items())]
 
 
@@ -64,6 +64,6 @@ def _free_hosts(fabric: LedgerView, place: Collection[int], by_cost: bool) -> It
     """The free hosts of these groups; all have cost 0 unless ``by_cost``."""
     topology, features = fabric.topology, fabric.features
     for group in place:
-        for slot in bits(fabric.free_hosts[group]):
-            host = topology.host_at(group, slot)
-            yield (features.of(host).cost if by_cost and host is not None else 0, group, slot)
+        for position in bits(fabric.free_hosts[group]):
+            host = topology.host_at(group, position)
+            yield (features.of(host).cost if by_cost and host is not None else 0, group, position)

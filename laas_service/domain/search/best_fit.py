@@ -49,15 +49,15 @@ class BestFit:
         Groups whose hosts are all free come last either way.
         """
         by_free, packing = self._fabric.groups_by_free, self._packing
-        slots, least_free = len(by_free) - 1, hosts
+        per_leaf, least_free = len(by_free) - 1, hosts
         if packing is not None:
             by_cost = [
                 (packing.cost(group, free - hosts), group)
-                for free in range(hosts, slots)
+                for free in range(hosts, per_leaf)
                 for group in bits(by_free[free])
             ]
             yield from (group for _, group in sorted(by_cost))
-            least_free = max(hosts, slots)
+            least_free = max(hosts, per_leaf)
         for groups in by_free[least_free:]:
             while groups:
                 low = groups & -groups
@@ -66,7 +66,7 @@ class BestFit:
 
     def shares(self, groups: Iterable[int], hosts: int, uplinks: int) -> list[GroupShare]:
         free = self._fabric.free_hosts
-        if hosts == self._fabric.topology.slots:
+        if hosts == self._fabric.topology.hosts_per_group:
             return group_shares([(g, free[g], uplinks) for g in groups])
         return group_shares([(g, lowest_bits(free[g], hosts), uplinks) for g in groups])
 

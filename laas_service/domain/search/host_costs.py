@@ -29,7 +29,7 @@ class HostCosts:
 
     def cheapest(self, group: int, hosts: int) -> int:
         """The mask of the ``hosts`` cheapest free hosts of a group."""
-        return sum(1 << slot for _, slot in self._hosts_by_cost(group)[:hosts])
+        return sum(1 << position for _, position in self._hosts_by_cost(group)[:hosts])
 
     def pod_bound(self, pod: int, hosts: int) -> int:
         """The cost of the ``hosts`` cheapest free hosts of a pod, on any of its leaves."""
@@ -48,13 +48,13 @@ class HostCosts:
         return full[leaves] + rest[1] if leaves < len(full) and len(rest) > 1 else inf
 
     def _hosts_by_cost(self, group: int) -> list[tuple[int, int]]:
-        """(cost, slot) of the free hosts of a group, the cheapest first."""
+        """(cost, position) of the free hosts of a group, the cheapest first."""
         if group not in self._by_cost:
             topology, features = self._fabric.topology, self._fabric.features
             by_cost = []
-            for slot in bits(self._fabric.free_hosts[group]):
-                host = topology.host_at(group, slot)
-                by_cost.append((features.of(host).cost if host is not None else 0, slot))
+            for position in bits(self._fabric.free_hosts[group]):
+                host = topology.host_at(group, position)
+                by_cost.append((features.of(host).cost if host is not None else 0, position))
             self._by_cost[group] = sorted(by_cost)
             self._group_sums[group] = [0, *accumulate(cost for cost, _ in self._by_cost[group])]
         return self._by_cost[group]

@@ -24,15 +24,15 @@ def most_that_may_fit(
     """
     if policy not in TAKE_FULL_LEAVES:
         return fabric.free_host_count
-    misfits, slots = fabric.reader_cache(Misfits), fabric.topology.slots
-    full = fabric.groups_by_free[slots].bit_count()
+    misfits, per_leaf = fabric.reader_cache(Misfits), fabric.topology.hosts_per_group
+    full = fabric.groups_by_free[per_leaf].bit_count()
     if full < leaves:
         leaves = full
     if policy == "laas":  # Jigsaw's two pods are not among what is known
-        known = (misfits.in_several_pods(fabric) - 1) // slots
+        known = (misfits.in_several_pods(fabric) - 1) // per_leaf
         if known < leaves:
             leaves = known
-    most, free_hosts = most_hosts(policy, leaves, slots), fabric.pod_free_hosts
+    most, free_hosts = most_hosts(policy, leaves, per_leaf), fabric.pod_free_hosts
     if max(free_hosts) <= most:
         return most
     freed = fabric.pod_freed
@@ -51,7 +51,7 @@ def surely_in_pod(fabric: LedgerView, pod: int, hosts: int) -> bool:
 
     No leaf group of the fabric misses an uplink (``Ledger.odd_groups``).
     """
-    if hosts <= fabric.pod_groups_by_free[pod][-1].bit_count() * fabric.topology.slots:
+    if hosts <= fabric.pod_groups_by_free[pod][-1].bit_count() * fabric.topology.hosts_per_group:
         return True
     known = KnownFits.kept_with(fabric)
     return known is not None and max(known.in_pod(fabric, pod), default=0) >= hosts

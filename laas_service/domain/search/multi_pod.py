@@ -26,13 +26,17 @@ def in_several_pods(search: Search, leaves: int, rest: int) -> Iterator[Placemen
     if search.spread == 1:
         if leaves > _full_leaf_groups(search):
             return
-        if not search.may_fit_several_pods(leaves * topology.slots + rest, rest or topology.slots):
+        if not search.may_fit_several_pods(
+            leaves * topology.hosts_per_group + rest, rest or topology.hosts_per_group
+        ):
             return
     known = None if rest else search.known_in_several_pods()
     if known and leaves in known:
         yield known[leaves]
     groups, pods = topology.groups_per_pod, topology.pods
-    shapes = multi_pod_shapes(leaves, rest, topology.slots, groups, pods, topology.taper[1])
+    shapes = multi_pod_shapes(
+        leaves, rest, topology.hosts_per_group, groups, pods, topology.taper[1]
+    )
     for placement in _on_full_leaves(search, shapes):
         if known is not None:
             known.setdefault(leaves, placement)
@@ -42,12 +46,12 @@ def in_several_pods(search: Search, leaves: int, rest: int) -> Iterator[Placemen
 def in_two_pods(search: Search, leaves: int, rest: int) -> Iterator[Placement]:
     """The same in two pods, the remainder pod larger than the full pod (``Jigsaw``)."""
     topology = search.topology
-    slots, groups = topology.slots, topology.groups_per_pod
-    shapes = search.allowed(two_pod_shapes(leaves, rest, slots, groups))
+    per_leaf, groups = topology.hosts_per_group, topology.groups_per_pod
+    shapes = search.allowed(two_pod_shapes(leaves, rest, per_leaf, groups))
     if not shapes or leaves > _full_leaf_groups(search):
         return
     for uplinks in _common_uplinks(search):
-        several_pods = MultiPod(search, uplinks, slots)
+        several_pods = MultiPod(search, uplinks, per_leaf)
         for shape in shapes:
             yield from several_pods.two_pod_placements(shape)
 
@@ -55,20 +59,22 @@ def in_two_pods(search: Search, leaves: int, rest: int) -> Iterator[Placement]:
 def on_whole_pods(search: Search, pods: int) -> Iterator[Placement]:
     """Placements on ``pods`` pods, all of whose hosts are free."""
     topology = search.topology
-    yield from _on_full_leaves(search, (Shape(pods, topology.groups_per_pod, topology.slots),))
+    yield from _on_full_leaves(
+        search, (Shape(pods, topology.groups_per_pod, topology.hosts_per_group),)
+    )
 
 
 def _on_full_leaves(search: Search, shapes: Sequence[Shape]) -> Iterator[Placement]:
     if shapes := search.allowed(shapes):
         for uplinks in _common_uplinks(search):
-            several_pods = MultiPod(search, uplinks, search.topology.slots)
+            several_pods = MultiPod(search, uplinks, search.topology.hosts_per_group)
             for shape in several_pods.with_pods(shapes):
                 yield from several_pods.placements(shape)
 
 
 def _full_leaf_groups(search: Search) -> int:
     """The number of leaf groups all of whose hosts are free."""
-    return search.fabric.groups_by_free[search.topology.slots].bit_count()
+    return search.fabric.groups_by_free[search.topology.hosts_per_group].bit_count()
 
 
 def _common_uplinks(search: Search) -> Sequence[int]:
@@ -78,12 +84,15 @@ def _common_uplinks(search: Search) -> Sequence[int]:
     missing. Then the sets are all intersections of what such leaves have left.
     """
     fabric, topology = search.fabric, search.topology
-    all_uplinks, width = sum(topology.plane_fields), search.topology.uplinks_for(topology.slots)
+    all_uplinks, width = (
+        sum(topology.plane_fields),
+        search.topology.uplinks_for(topology.hosts_per_group),
+    )
     if width * topology.planes == all_uplinks.bit_count() or not any(fabric.odd_groups):
         return [all_uplinks]
     masks = {all_uplinks}
     for pod, odd in enumerate(fabric.odd_groups):
-        for local in bits(odd & fabric.pod_groups_by_free[pod][topology.slots]):
+        for local in bits(odd & fabric.pod_groups_by_free[pod][topology.hosts_per_group]):
             masks.add(fabric.free_uplinks[pod * topology.groups_per_pod + local])
     wide, closed, to_visit = search.topology.has_uplinks(width), set[int](), sorted(masks)
     while to_visit:

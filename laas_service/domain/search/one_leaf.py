@@ -18,7 +18,7 @@ def fullest_leaf_group(fabric: LedgerView, policy: str, request: Request) -> All
     that a search needs, as most requests are small. None if a search has to answer.
     """
     hosts = request.hosts
-    if hosts > fabric.topology.slots or not is_plain(fabric, request):
+    if hosts > fabric.topology.hosts_per_group or not is_plain(fabric, request):
         return None
     for groups in fabric.groups_by_free[hosts:]:
         if groups:

@@ -29,7 +29,7 @@ def in_one_pod(search: Search, hosts: int) -> Iterator[Placement]:
         return
     topology, preference = search.topology, search.preference
     shapes = search.without_contention(
-        pod_shapes(hosts, topology.slots, topology.groups_per_pod, topology.taper[0])
+        pod_shapes(hosts, topology.hosts_per_group, topology.groups_per_pod, topology.taper[0])
     )
     for pod in preference.pods(hosts) if shapes else ():
         known = search.known_in_pod(pod)
@@ -57,7 +57,7 @@ def first_in_pod(fabric: LedgerView, pod: int, hosts: int) -> Placement | None:
     topology = fabric.topology
     taper, uplinks, free = topology.taper[0], fabric.free_uplinks, fabric.free_hosts
     roomy = _roomy_groups(fabric.pod_groups_by_free[pod])
-    for shape in pod_shapes(hosts, topology.slots, topology.groups_per_pod, taper):
+    for shape in pod_shapes(hosts, topology.hosts_per_group, topology.groups_per_pod, taper):
         rest = shape.remainder_hosts
         if roomy[shape.hosts] >= shape.leaves and (not rest or roomy[rest] > shape.leaves):
             break
@@ -95,7 +95,7 @@ def on_whole_leaves(search: Search, leaves: int) -> Iterator[Placement]:
     """Placements on ``leaves`` leaf groups of one pod, all of whose hosts are free."""
     if not search.one_pod_allowed:
         return
-    shape = Shape(1, leaves, search.topology.slots)
+    shape = Shape(1, leaves, search.topology.hosts_per_group)
     for pod in pods_with_room(search.fabric, shape.size):
         roomy = _roomy_groups(search.fabric.pod_groups_by_free[pod])
         if roomy[shape.hosts] >= shape.leaves and search.preference.may_improve(shape, pod):

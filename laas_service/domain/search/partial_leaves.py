@@ -63,7 +63,7 @@ def on_partial_leaves(search: Search, hosts: int) -> Iterator[Placement]:
         return
     leaves_seen = PartialLeaves(search)
     groups, pods, spine_taper = topology.groups_per_pod, topology.pods, topology.taper[1]
-    for leaf_hosts in range(min(topology.slots, hosts) - 1, 0, -1):
+    for leaf_hosts in range(min(topology.hosts_per_group, hosts) - 1, 0, -1):
         leaves, rest = divmod(hosts, leaf_hosts)
         shapes = search.allowed(
             multi_pod_shapes(leaves, rest, leaf_hosts, groups, pods, spine_taper)

@@ -60,7 +60,7 @@ class PodLeaves:
             for free, groups in enumerate(by_free[1:], 1)
             for local in bits(groups)
         ]
-        exactly = [0] * (topology.slots + 1)
+        exactly = [0] * (topology.hosts_per_group + 1)
         for rank, (capacity, _) in enumerate(self.capacities):
             exactly[capacity] |= 1 << rank
         self.with_room = list(accumulate(reversed(exactly), or_))[::-1]

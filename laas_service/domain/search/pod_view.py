@@ -228,7 +228,7 @@ class PodView:
         """
         fabric, uplinks, leaf_hosts = self.fabric, self.uplinks, self.leaf_hosts
         groups_by_free = fabric.pod_groups_by_free
-        if leaf_hosts == fabric.topology.slots and not any(fabric.odd_groups):
+        if leaf_hosts == fabric.topology.hosts_per_group and not any(fabric.odd_groups):
             return [by_free[-1] for by_free in groups_by_free]
         fitting_groups, first = [], 0
         for by_free, odd in zip(groups_by_free, fabric.odd_groups, strict=True):

@@ -199,7 +199,9 @@ class Search:
             " pods at most"
         )
         if self.policy != "lc":
-            most = most_pods(hosts, topology.slots, topology.groups_per_pod, topology.pods)
+            most = most_pods(
+                hosts, topology.hosts_per_group, topology.groups_per_pod, topology.pods
+            )
         if self.spread <= most:
             text += f", as it has to fill leaves; lc spreads them over up to {most}"
         return NoFit(Refusal.CONSTRAINT, text)

@@ -2,7 +2,7 @@
 
 """The shapes that N hosts can have, in the order in which a search tries them.
 
-``slots`` is the number of hosts on a full leaf group, ``groups`` the number of leaf groups in
+``per_leaf`` is the number of hosts on a full leaf group, ``groups`` the number of leaf groups in
 a pod, ``pods`` the number of pods. A taper of 1 is a full tree.
 """
 
@@ -28,14 +28,14 @@ def one_leaf_shape(hosts: int) -> Shape:
 
 
 @lru_cache(maxsize=4096)
-def pod_shapes(hosts: int, slots: int, groups: int, taper: int) -> tuple[Shape, ...]:
+def pod_shapes(hosts: int, per_leaf: int, groups: int, taper: int) -> tuple[Shape, ...]:
     """All shapes of ``hosts`` hosts on two or more leaf groups of one pod.
 
     Shapes with many hosts on a leaf come first. Where leaves are tapered, shapes that waste
     no part of an uplink come before all others (LaaS, section 3).
     """
     shapes = []
-    for leaf_hosts in range(min(hosts - 1, slots), 0, -1):
+    for leaf_hosts in range(min(hosts - 1, per_leaf), 0, -1):
         leaves, rest = divmod(hosts, leaf_hosts)
         if leaves + (rest > 0) > groups:
             break
@@ -44,7 +44,7 @@ def pod_shapes(hosts: int, slots: int, groups: int, taper: int) -> tuple[Shape, 
 
 
 @lru_cache(maxsize=4096)
-def two_pod_shapes(leaves: int, rest: int, slots: int, groups: int) -> tuple[Shape, ...]:
+def two_pod_shapes(leaves: int, rest: int, per_leaf: int, groups: int) -> tuple[Shape, ...]:
     """All shapes on two pods whose remainder pod is larger than the full pod.
 
     The shapes have ``leaves`` full leaf groups and a remainder leaf of ``rest`` hosts (0: there
@@ -52,7 +52,7 @@ def two_pod_shapes(leaves: int, rest: int, slots: int, groups: int) -> tuple[Sha
     most uneven shape comes first.
     """
     return tuple(
-        Shape(1, few, slots, leaves - few, rest)
+        Shape(1, few, per_leaf, leaves - few, rest)
         for few in range(1, leaves // 2 + 1)
         if leaves - few + (rest > 0) <= groups and (rest or leaves - few > few)
     )
@@ -81,12 +81,12 @@ def multi_pod_shapes(
 
 
 @lru_cache(maxsize=1024)
-def most_pods(hosts: int, slots: int, groups: int, pods: int) -> int:
+def most_pods(hosts: int, per_leaf: int, groups: int, pods: int) -> int:
     """The most pods of any shape of ``hosts`` hosts, with any number of hosts on a leaf."""
     return max(
         (
             pods_of(shape)
-            for leaf_hosts in range(1, min(slots, hosts) + 1)
+            for leaf_hosts in range(1, min(per_leaf, hosts) + 1)
             for shape in multi_pod_shapes(*divmod(hosts, leaf_hosts), leaf_hosts, groups, pods, 1)
         ),
         default=1,
@@ -98,16 +98,16 @@ TAKE_FULL_LEAVES = frozenset({"laas", "jigsaw"})
 by name; but for the remainder leaf of Jigsaw."""
 
 
-def full_leaves(policy: str, hosts: int, slots: int) -> int:
+def full_leaves(policy: str, hosts: int, per_leaf: int) -> int:
     """The leaf groups all of whose hosts any placement in several pods takes, at least."""
     if policy == "laas":
-        return -(-hosts // slots)
-    return hosts // slots if policy in TAKE_FULL_LEAVES else 0
+        return -(-hosts // per_leaf)
+    return hosts // per_leaf if policy in TAKE_FULL_LEAVES else 0
 
 
-def most_hosts(policy: str, leaves: int, slots: int) -> int:
+def most_hosts(policy: str, leaves: int, per_leaf: int) -> int:
     """The most hosts that may take only so many ``full_leaves``, of a policy that takes some."""
-    return leaves * slots if policy == "laas" else (leaves + 1) * slots - 1
+    return leaves * per_leaf if policy == "laas" else (leaves + 1) * per_leaf - 1
 
 
 def pods_of(shape: Shape) -> int:

@@ -59,7 +59,7 @@ class WholeLeaves(NamedTuple):
                 if groups
             ]
         )
-        needs = fabric.reader_cache(NeedsOfLeaves).of(topology, topology.slots)
+        needs = fabric.reader_cache(NeedsOfLeaves).of(topology, topology.hosts_per_group)
         pods, counts = [pod for _, _, pod in by_count], [count for count, _, _ in by_count]
         return cls(topology, needs, full, list(fabric.free_lanes), pods, counts)
 
@@ -75,7 +75,7 @@ class WholeLeaves(NamedTuple):
         topology = self.topology
         groups, pods, taper = topology.groups_per_pod, topology.pods, topology.taper[1]
         counts, most = self.counts, len(self.counts)
-        for shape in multi_pod_shapes(leaves, 0, topology.slots, groups, pods, taper):
+        for shape in multi_pod_shapes(leaves, 0, topology.hosts_per_group, groups, pods, taper):
             at = bisect_left(counts, shape.leaves)
             if most - at >= shape.pods:
                 answer = self._of_shape(shape, self.pods[at:])
@@ -146,7 +146,7 @@ class WholeLeaves(NamedTuple):
     ) -> Placement:
         """The placement on the lowest groups of each pod, with these spine uplinks."""
         topology, groups = self.topology, list[int]()
-        width, hosts = topology.groups_per_pod, (1 << topology.slots) - 1
+        width, hosts = topology.groups_per_pod, (1 << topology.hosts_per_group) - 1
         uplinks = sum(topology.plane_fields)
         for pod in full:
             groups += _lowest(self.full[pod], shape.leaves, pod * width)

@@ -32,7 +32,10 @@ def answer_without_search(
     if pod is not None:
         placement = placement_in_pod(fabric, pod, hosts)
     else:
-        misfits, size = fabric.reader_cache(Misfits), leaves * fabric.topology.slots + rest
+        misfits, size = (
+            fabric.reader_cache(Misfits),
+            leaves * fabric.topology.hosts_per_group + rest,
+        )
         if hosts >= misfits.smallest(policy, fabric.freed):
             return no_legal_shape(fabric, hosts)
         full_groups = fabric.groups_by_free[-1].bit_count()
@@ -49,7 +52,7 @@ def answer_without_search(
                 return None
             if answer is Unplaced.NONE:
                 misfits.remember(policy, fabric.freed, hosts)
-                misfits.remember_in_several_pods(fabric, size, fabric.topology.slots)
+                misfits.remember_in_several_pods(fabric, size, fabric.topology.hosts_per_group)
                 return no_legal_shape(fabric, hosts)
             placement = known.placements[leaves] = answer
     if placement is None:

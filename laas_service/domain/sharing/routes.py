@@ -50,10 +50,10 @@ class Cut(NamedTuple):
 class Routes:
     """The directed links of an allocation, and the link that each switch takes to each machine.
 
-    Machine ``group * slots + slot`` of the tree is the host at that slot of a leaf group. Links
-    are numbered: ``NO_LINK``, ``NO_ROUTE``, up and down of each link between switches, as today's
-    tables use it and, where links have ``failed``, as the tables without faults (``whole``) do;
-    then from each machine to its leaf, then from the leaf to each machine.
+    Machine ``group * hosts_per_group + position`` of the tree is the host at that position of a
+    leaf group. Links are numbered: ``NO_LINK``, ``NO_ROUTE``, up and down of each link between
+    switches, as today's tables use it and, where links have ``failed``, as the tables without
+    faults (``whole``) do; then from each machine to its leaf, then from the leaf to each machine.
 
     ``names`` are those of the hosts of the fabric, for operators. Safe to share between threads.
 
@@ -74,7 +74,7 @@ class Routes:
         self.topology, self.hosts = topology, allocation.hosts(topology)
         self._names = names
         pods = (topology.pods,) if topology.pods > 1 else ()
-        children = (topology.slots, topology.groups_per_pod, *pods)
+        children = (topology.hosts_per_group, topology.groups_per_pod, *pods)
         self.tree = SlotTree(children, 1, (1.0,) * len(children))
         """Its slots and capacities are not used: a site has its own for each machine and link."""
         self._tree = topology.tree
@@ -96,7 +96,7 @@ class Routes:
         """Numbers of links in all, ``NO_LINK`` and ``NO_ROUTE`` included."""
         self.machines = np.array([self.machine_of(host) for host in self.hosts], dtype=np.int64)
         leaves = [(topology.leaves_of_group(g) or (-1,))[0] for g in range(topology.groups)]
-        self.leaf_of = np.repeat(np.array(leaves, dtype=np.int64), topology.slots)
+        self.leaf_of = np.repeat(np.array(leaves, dtype=np.int64), topology.hosts_per_group)
         """By machine: the id of its leaf."""
         self.vertex_of, self.level_of = self._ends()
         l2 = self._tree.l2_id(self._tree.m[2], 0)
@@ -121,12 +121,12 @@ class Routes:
 
     def machine_of(self, host: int) -> int:
         """The machine that a host is."""
-        group, slot = self.topology.place_of(host)
-        return group * self.topology.slots + slot
+        group, position = self.topology.place_of(host)
+        return group * self.topology.hosts_per_group + position
 
     def host_of(self, machine: int) -> int:
         """The host that a machine of the allocation is."""
-        host = self.topology.host_at(*divmod(machine, self.topology.slots))
+        host = self.topology.host_at(*divmod(machine, self.topology.hosts_per_group))
         assert host is not None
         return host
 

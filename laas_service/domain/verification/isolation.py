@@ -84,9 +84,11 @@ def address_violations(topology: Topology, allocation: Allocation) -> Iterator[s
         if not 0 <= group < topology.groups:
             yield f"{prefix} leaf group {group}; there are {topology.groups}"
             continue
-        for slot in bits(hosts & ~topology.present_slots(group)):
-            host = topology.host_at(group, slot) if slot < topology.slots else None
-            name = f"slot {slot} of leaf group {group}" if host is None else f"host {host}"
+        for position in bits(hosts & ~topology.present_positions(group)):
+            host = (
+                topology.host_at(group, position) if position < topology.hosts_per_group else None
+            )
+            name = f"position {position} of leaf group {group}" if host is None else f"host {host}"
             yield f"{prefix} {name}, which is absent"
         width = topology.tree.w[1] * topology.planes if topology.leaves_of_group(group) else 0
         if uplinks >> width:
@@ -107,7 +109,7 @@ def addressable(topology: Topology, allocation: Allocation) -> Allocation:
     groups = tuple(
         GroupShare(
             group,
-            hosts & (1 << topology.slots) - 1,
+            hosts & (1 << topology.hosts_per_group) - 1,
             uplinks & (1 << tree.w[1] * topology.planes) - 1,
         )
         for group, hosts, uplinks in allocation.groups

@@ -58,15 +58,15 @@ def _size(topology: Topology, allocation: Allocation, partition: TenantTree) -> 
     pods = len(rail.leaves_by_pod())
     unit = 1
     if allocation.policy == "laas" and pods > 1:
-        unit = topology.slots
+        unit = topology.hosts_per_group
     elif allocation.policy == "simple" and len(rail.hosts) > 1:
-        unit = topology.slots * (topology.groups_per_pod if pods > 1 else 1)
+        unit = topology.hosts_per_group * (topology.groups_per_pod if pods > 1 else 1)
     if held != _up(requested, unit) * unit:
         yield f"{requested} hosts were requested and {held} are held, in units of {unit}"
     if unit > 1:
         for place, hosts in sorted(rail.hosts.items()):
-            if len(hosts) != topology.slots:
-                yield f"{_leaf(0, place)} has {len(hosts)} of {topology.slots} hosts, not all"
+            if len(hosts) != (most := topology.hosts_per_group):
+                yield f"{_leaf(0, place)} has {len(hosts)} of {most} hosts, not all"
 
 
 def _hosts(topology: Topology, allocation: Allocation, partition: TenantTree) -> Iterator[str]:

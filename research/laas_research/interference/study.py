@@ -195,8 +195,8 @@ def _admitted(policy: str, ledger: Ledger, request: Request, random: Random) -> 
     free = [
         host
         for host in range(topology.hosts)
-        for group, slot in [topology.place_of(host)]
-        if ledger.free_hosts[group] >> slot & 1
+        for group, position in [topology.place_of(host)]
+        if ledger.free_hosts[group] >> position & 1
     ]
     if len(free) < request.hosts:
         return None

@@ -42,7 +42,7 @@ class UnitMap:
         leaves = topology.groups_per_pod
         if tree.w[2]:
             leaves = min(leaves, tree.w[2] // tree.cables[0])
-        self.sizes = (min(topology.slots, tree.w[1]), leaves, topology.pods)
+        self.sizes = (min(topology.hosts_per_group, tree.w[1]), leaves, topology.pods)
         """Sizes of the cube: L2 switches of a pod, leaves of a pod, pods."""
         self._slots: dict[Unit, int] = {}
         absent = {*topology.absent_links, *failed_links}
@@ -52,17 +52,19 @@ class UnitMap:
 
     def _pair(self, leaf: int, pod: int, failed: set[int], absent: set[Link]) -> None:
         group = pod * self._topology.groups_per_pod + leaf
-        present = self._topology.present_slots(group)
+        present = self._topology.present_positions(group)
         hosts = [
-            slot
-            for slot in range(self._topology.slots)
-            if present >> slot & 1 and self._topology.host_at(group, slot) not in failed
+            position
+            for position in range(self._topology.hosts_per_group)
+            if present >> position & 1 and self._topology.host_at(group, position) not in failed
         ]
         units = (Unit(i, leaf, pod) for i in range(self.sizes[0]))
         with_links = [unit for unit in units if absent.isdisjoint(self.links(unit))]
         paired = [unit for unit in with_links if unit.i in hosts]
         self._slots.update((unit, unit.i) for unit in paired)
-        other_slots = [slot for slot in hosts if slot not in {unit.i for unit in paired}]
+        other_slots = [
+            position for position in hosts if position not in {unit.i for unit in paired}
+        ]
         unpaired = [unit for unit in with_links if unit not in paired]
         self._slots.update(zip(unpaired, other_slots, strict=False))
 

@@ -98,7 +98,7 @@ def lived_in(store):
     store.components.set_shared_plane("f", CommonPlane((2,), ()))
     admit(store, "gone")
     release(store, "gone")
-    container(store, "box", slot=1)
+    container(store, "box", position=1)
     inside(store, "boxed", "box", host=1)
     leaves = (GroupShare(1, 0b100, 0b1000), GroupShare(3, 0b100, 0b1000))
     spines = (ColumnShare(0, 3, 1), ColumnShare(1, 3, 1))
@@ -224,7 +224,7 @@ def test_life_goes_on_after_a_restore(told, empty, tmp_path):
     store.allocations.cancel(store.allocations.get("waits"), "no more")
     release(store, "boxed")
     store.components.set_shared_plane("f", NO_PLANE)
-    admit(store, "next", slot=2)
+    admit(store, "next", position=2)
     assert [one.id for one in store.allocations.page()][-1] == "next"
     assert sound(empty) == []
 
@@ -262,12 +262,12 @@ def test_a_process_that_ran_through_a_restore_reads_the_fabric_anew(told, empty,
     """Its cached ledger has a later generation than the backup, and other allocations."""
     admit(told, "kept")
     path = back_up(told, tmp_path / "laas.gz")
-    admit(told, "lost", slot=2)
+    admit(told, "lost", position=2)
     running = SqlStore(empty)
     store = restored(empty, path)
     running._ledgers.keep("f", told._ledgers.caught_up(_session(told), "f"))
     assert set(running.fabrics.ledger("f")[0].allocations) == {"kept"}
-    assert admit(running, "found", slot=2).state is State.ALLOCATING
+    assert admit(running, "found", position=2).state is State.ALLOCATING
     assert set(store.fabrics.ledger("f")[0].allocations) == {"kept", "found"}
 
 
@@ -289,7 +289,7 @@ def test_others_write_while_a_backup_is_taken(told, empty, tmp_path, monkeypatch
 
     def meanwhile():
         assert begun.wait(60)
-        admit(told, "second", slot=1)
+        admit(told, "second", position=1)
         made.set()
 
     other = Thread(target=meanwhile)

@@ -66,8 +66,8 @@ def test_a_ledger_of_another_past_is_read_again(past, ahead):
     assert {*store.fabrics.ledger("f")[0].allocations} == {"a", "lost-1", "lost-2"}
     rewind.put_back(store._engine, rows)
     other = SqlStore(store._engine)
-    for slot in range(1, 1 + ahead):
-        admit(other, f"new-{slot}", slot)
+    for position in range(1, 1 + ahead):
+        admit(other, f"new-{position}", position)
     assert same(store)
     assert {*store.fabrics.ledger("f")[0].allocations} == {
         "a",
@@ -88,7 +88,7 @@ def test_the_next_caller_gets_no_double_claim(past):
 
     def first_free(ledger):
         free = ledger.free_hosts[0]
-        return across_pods("next", next(slot for slot in range(4) if free >> slot & 1))
+        return across_pods("next", next(position for position in range(4) if free >> position & 1))
 
     assert store.admissions.admit(new("next"), on_ledger(first_free)).state is State.ALLOCATING
     assert same(store)

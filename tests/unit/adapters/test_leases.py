@@ -179,7 +179,7 @@ WRITES = {
     "observation mode": lambda s: s.faults.set_mode("f", Mode.FROZEN),
     "acknowledgement": lambda s: s.faults.acknowledge_alarm("f"),
     "features": lambda s: s.components.describe_hosts("f", {9: HostChange(cost=7)}),
-    "admission": lambda s: admit(s, "b", slot=3),
+    "admission": lambda s: admit(s, "b", position=3),
     "fabric": lambda s: s.fabrics.add("g", SMALL, HOSTS),
 }
 
@@ -198,8 +198,8 @@ def contents(store: SqlStore) -> dict[str, list[tuple[object, ...]]]:
 def busy(managed):
     """``a`` is allocating, ``r`` releasing, ``h`` handed back."""
     admit(managed, "a")
-    for slot, id in enumerate("rh", start=1):
-        managed.allocations.transition(admit(managed, id, slot=slot), State.RELEASING, "asked")
+    for at, id in enumerate("rh", start=1):
+        managed.allocations.transition(admit(managed, id, position=at), State.RELEASING, "asked")
     managed.allocations.hand_back(managed.allocations.get("h"))
     return managed
 
@@ -233,7 +233,7 @@ def test_until_somebody_takes_it_an_expired_lease_is_as_good(busy, leases, clock
 
 def test_requests_need_no_lease(busy, leases):
     taken(leases, "one")
-    admit(busy, "b", slot=3)
+    admit(busy, "b", position=3)
     busy.allocations.rename(busy.allocations.get("a"), "other")
 
 

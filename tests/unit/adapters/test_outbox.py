@@ -39,9 +39,9 @@ def outbox(telling):
     return SqlOutbox(telling._engine)
 
 
-def admit(store, id="a", slot=0):
+def admit(store, id="a", position=0):
     wish = replace(new(id), by=ALICE)
-    return store.admissions.admit(wish, lambda fabric: across_pods(id, slot))
+    return store.admissions.admit(wish, lambda fabric: across_pods(id, position))
 
 
 def live(store):

@@ -60,15 +60,15 @@ HOSTS = Inventory(tuple(f"node-{h}" for h in range(16)), (), (), (), (), (), ())
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def across_pods(id: str, slot: int = 0) -> Allocation:
-    """Host ``slot`` of the first leaf of both pods, and a path between them."""
-    mask = 1 << slot
+def across_pods(id: str, position: int = 0) -> Allocation:
+    """Host ``position`` of the first leaf of both pods, and a path between them."""
+    mask = 1 << position
     return Allocation(
         id,
         2,
         "test",
         (GroupShare(0, mask, mask), GroupShare(2, mask, mask)),
-        (ColumnShare(0, slot, 1), ColumnShare(1, slot, 1)),
+        (ColumnShare(0, position, 1), ColumnShare(1, position, 1)),
     )
 
 
@@ -77,8 +77,8 @@ def new(id: str, key: str | None = None, **changes) -> AllocationRequest:
     return AllocationRequest(id=id, **{**values, "idempotency_key": key, **changes})
 
 
-def admit(store: SqlStore, id: str, slot: int = 0, key: str | None = None):
-    return store.admissions.admit(new(id, key), lambda fabric: across_pods(id, slot))
+def admit(store: SqlStore, id: str, position: int = 0, key: str | None = None):
+    return store.admissions.admit(new(id, key), lambda fabric: across_pods(id, position))
 
 
 def release(store: SqlStore, id: str):
@@ -149,7 +149,7 @@ def test_a_database_that_cannot_be_written_is_unavailable(tmp_path):
 )
 def test_second_owner_is_refused_by_the_database(managed, table, what):
     admit(managed, "a")
-    admit(managed, "b", slot=1)
+    admit(managed, "b", position=1)
     query = f"select {what} from {table} where allocation = 'a' limit 1"
     steal = f"insert into {table} (fabric, {what}, allocation) values ('f', :taken, 'b')"
     with managed._engine.connect() as connection:
@@ -310,7 +310,7 @@ def test_lost_race_is_retried_on_the_new_state(managed):
     def propose(fabric):
         seen.append(set(fabric.allocations))
         if len(seen) == 1:  # only the first search is overtaken
-            admit(other, "b", slot=1)
+            admit(other, "b", position=1)
         return across_pods("a")
 
     assert managed.admissions.admit(new("a"), on_ledger(propose)).generation == 3
@@ -615,8 +615,8 @@ def test_due_work_and_postponing(managed):
 
 
 def test_lists_page_in_order_of_creation(managed):
-    for slot, id in enumerate("dbca"):
-        admit(managed, id, slot)
+    for position, id in enumerate("dbca"):
+        admit(managed, id, position)
     release(managed, "b")
     assert [r.id for r in managed.allocations.page()] == ["d", "b", "c", "a"]
     assert [r.id for r in managed.allocations.page(marker="b", limit=1)] == ["c"]
@@ -716,13 +716,13 @@ def test_a_shared_plane_is_withheld_everywhere(managed):
         assert store.fabrics.routed("f").shared_plane == plane
     assert managed.fabrics.get("f").routes_generation == 2
     with pytest.raises(DoubleClaim):
-        admit(other, "b", slot=1)
+        admit(other, "b", position=1)
     admit(other, "a")
     with pytest.raises(Conflict, match="release them first: a"):
         managed.components.set_shared_plane("f", CommonPlane((0,), ()))
     assert managed.fabrics.get("f").shared_plane == plane
     assert managed.components.set_shared_plane("f", NO_PLANE) == 4
-    admit(other, "b", slot=1)
+    admit(other, "b", position=1)
     with pytest.raises(NotFound):
         managed.components.set_shared_plane("g", plane)
 
@@ -731,7 +731,7 @@ def test_a_shared_plane_is_withheld_everywhere(managed):
 
 
 def test_threads_share_a_store(managed):
-    """Each thread takes the lowest free slot of the first leaf; four fit, the rest are refused."""
+    """Each thread takes the lowest free position of the first leaf; four fit."""
 
     def propose(id, fabric):
         free = fabric.free_hosts[0]
@@ -832,8 +832,8 @@ def test_a_bridge_is_held_from_the_beginning_of_a_move_to_its_end(managed, turne
 
 def test_a_bridge_that_another_holds_stops_a_move_before_it_begins(managed):
     record = active(managed, "a")
-    admit(managed, "b", slot=3)
-    [share, *_] = across_pods("b", slot=3).groups
+    admit(managed, "b", position=3)
+    [share, *_] = across_pods("b", position=3).groups
     theirs = Allocation("a", 0, "test", (share._replace(hosts=0),))
     before = (claims(managed), managed.fabrics.ledger("f")[1])
     with pytest.raises(DoubleClaim):
@@ -859,8 +859,8 @@ def test_only_one_of_two_moves_a_record(managed):
 
 def test_a_move_onto_what_another_has_leaves_nothing_behind(managed):
     record = active(managed, "a")
-    admit(managed, "b", slot=3)
-    theirs = Allocation("a", 2, "test", across_pods("b", slot=3).groups)
+    admit(managed, "b", position=3)
+    theirs = Allocation("a", 2, "test", across_pods("b", position=3).groups)
     before = (claims(managed), managed.fabrics.ledger("f")[1])
     with pytest.raises(DoubleClaim):
         managed.placement_changes.move(record, lambda fabric: MoveDecision(theirs, "theft"))
@@ -1138,9 +1138,9 @@ def test_the_database_refuses_what_is_not_there(managed, wrong):
 # -- containers -------------------------------------------------------------------
 
 
-def container(store: SqlStore, id: str, slot: int = 0, parent: str | None = None):
+def container(store: SqlStore, id: str, position: int = 0, parent: str | None = None):
     """A container with the placement of ``across_pods``."""
-    answer = replace(across_pods(id, slot), container=True, parent=parent)
+    answer = replace(across_pods(id, position), container=True, parent=parent)
     return store.admissions.admit(new(id, container=True, parent=parent), lambda fabric: answer)
 
 
@@ -1176,7 +1176,7 @@ def test_children_claim_within_their_parents_claims(managed):
 @pytest.mark.parametrize(("table", "what"), [("host_claim", "host"), ("link_claim", "link")])
 def test_the_database_refuses_siblings_the_same_and_strangers_anything(managed, table, what):
     container(managed, "c")
-    admit(managed, "b", slot=1)
+    admit(managed, "b", position=1)
     for id in ("x", "y"):
         managed.admissions.admit(
             new(id, parent="c"), lambda fabric, id=id: Allocation(id, 0, "test", (), parent="c")
@@ -1233,7 +1233,7 @@ def test_who_is_inside_needs_a_container(managed):
 
 def test_many_enter_while_one_releases_the_container(managed):
     """No allocation is ever inside a container that is being released, whichever came first."""
-    container(managed, "c", slot=0)
+    container(managed, "c", position=0)
     outcomes = []
 
     def enter():

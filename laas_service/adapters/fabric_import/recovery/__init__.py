@@ -206,7 +206,7 @@ class _Recovery:
     # -- making the fabric --------------------------------------------------------
 
     def _host_ports(self) -> tuple[tuple[tuple[Port, ...], ...], frozenset[int], int]:
-        """The ports of each tenant host, the slots without a host (if one rail), and m1."""
+        """The ports of each tenant host, the positions without a host (if one rail), and m1."""
         adapters = (adapter for host in self.tenants.hosts for adapter in host)
         on_leaf = grouped((self.leaf_of[adapter.at.guid], adapter.at) for adapter in adapters)
         place = {
@@ -219,8 +219,8 @@ class _Recovery:
         absent: set[int] = set()
         if self.tenants.rails == 1:
             m2 = len(self.places.leaf_guids[0])
-            slots = range(len(self.places.leaf_guids) * m2 * m1)
-            absent = set(slots) - {(p.pod * m2 + p.leaf) * m1 + p.k for (p,) in ports}
+            places = range(len(self.places.leaf_guids) * m2 * m1)
+            absent = set(places) - {(p.pod * m2 + p.leaf) * m1 + p.k for (p,) in ports}
         return ports, frozenset(absent), m1
 
     def _inventory(

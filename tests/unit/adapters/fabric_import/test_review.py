@@ -570,7 +570,9 @@ def test_everything_that_is_recorded_by_number_is_renumbered(store):
         topology = ledger.topology
         places = {host: topology.place_of(host)[0] for host in range(topology.hosts)}
         second_pod = [h for h, group in places.items() if group // topology.groups_per_pod == 1]
-        taken = ledger.within(replace(Masks.whole(topology), hosts=topology.slots_of(second_pod)))
+        taken = ledger.within(
+            replace(Masks.whole(topology), hosts=topology.positions_of(second_pod))
+        )
         assert held.size == 8
         answer = POLICIES["lc"]().propose(taken, Request("moving", 6))
         assert isinstance(answer, Allocation)

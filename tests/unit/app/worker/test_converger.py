@@ -77,7 +77,7 @@ class World:
     def allocate(
         self, id: str, *slots: int, project: str = "blue", by: Initiator | None = None
     ) -> None:
-        mask = sum(1 << slot for slot in slots)
+        mask = sum(1 << position for position in slots)
         answer = Allocation(id, len(slots), "test", (GroupShare(0, mask, 0),))
         new = AllocationRequest(
             id=id, fabric="f", name=id, project_id=project, policy="test", hosts=len(slots), by=by
@@ -191,8 +191,10 @@ def test_one_publication_is_for_all_that_wait(store):
     names = Inventory(tuple(f"node-{h}" for h in range(128)), (), (), (), (), (), ())
     world = World(store, fabric=(topology, names), clock=lambda: 0.0)
     for leaf in range(8):
-        for slot in range(16):
-            answer = Allocation(f"{leaf}-{slot}", 1, "test", (GroupShare(leaf, 1 << slot, 0),))
+        for position in range(16):
+            answer = Allocation(
+                f"{leaf}-{position}", 1, "test", (GroupShare(leaf, 1 << position, 0),)
+            )
             new = AllocationRequest(
                 id=answer.id, fabric="f", name="a", project_id="blue", policy="test", hosts=1
             )
@@ -1088,8 +1090,8 @@ def test_a_tenant_is_not_active_on_routes_of_another_past(store, lead):
     rewind.put_back(store._engine, rows)
     world.store = SqlStore(store._engine)  # a process without a memory
     world.converger = world.restarted()
-    for slot in range(lead):
-        world.allocate(f"n{slot}", 2 + slot)
+    for position in range(lead):
+        world.allocate(f"n{position}", 2 + position)
     world.switches.at_once = False
     world.converger.run_once()
     assert world.state("a") is State.ALLOCATING

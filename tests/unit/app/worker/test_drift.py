@@ -470,8 +470,8 @@ def test_what_is_logged_of_an_allocation_is_for_whoever_asked(store):
         noted(handover)
 
     world.compute.hand_over = hand_over  # type: ignore[method-assign]
-    for slot, id in enumerate("ab"):
-        world.allocate(id, slot, by=Initiator(f"req-{id}", "alice", "blue"))
+    for position, id in enumerate("ab"):
+        world.allocate(id, position, by=Initiator(f"req-{id}", "alice", "blue"))
     world.allocate("c", 2)
     world.converger.run_once()
     world.compute.aggregates.clear()

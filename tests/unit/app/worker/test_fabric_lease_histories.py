@@ -143,12 +143,12 @@ class Histories(RuleBasedStateMachine):
     def later(self, seconds):
         self.site.later(seconds)
 
-    @rule(fabric=fabrics, slot=st.integers(0, HOSTS - 1))
-    def allocate(self, fabric, slot):
+    @rule(fabric=fabrics, position=st.integers(0, HOSTS - 1))
+    def allocate(self, fabric, position):
         taken = self.site.store.fabrics.ledger(fabric)[0].owners_of_hosts()
-        if slot not in taken:
+        if position not in taken:
             self.count += 1
-            self.site.allocate(f"{fabric}{self.count}", slot, fabric=fabric)
+            self.site.allocate(f"{fabric}{self.count}", position, fabric=fabric)
 
     @rule(choice=st.integers(0, 10), force=st.booleans())
     def release(self, choice, force):

@@ -412,8 +412,8 @@ def test_loss_is_noticed_at_the_next_effect_and_no_earlier_step_is_undone(site):
 
 def asked(site: Site) -> None:
     """Allocations to hand over, to take back and to cut off, one of each."""
-    for slot, id in enumerate("rca"):
-        site.allocate(id, slot)
+    for position, id in enumerate("rca"):
+        site.allocate(id, position)
     for id in "rc":
         record = site.store.allocations.get(id)
         site.store.allocations.transition(record, State.RELEASING, "asked", force=id == "c")

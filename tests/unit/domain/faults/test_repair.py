@@ -232,7 +232,9 @@ def test_a_repair_is_found_where_the_policy_places_the_same_hosts(tree, seed):
     hosts = allocation.hosts(fabric.topology)
     for host in hosts:
         view.repair_host(host)
-    view = view.within(replace(Masks.whole(fabric.topology), hosts=fabric.topology.slots_of(hosts)))
+    view = view.within(
+        replace(Masks.whole(fabric.topology), hosts=fabric.topology.positions_of(hosts))
+    )
     placed = policy.propose(view, Request("t", allocation.requested))
     assert isinstance(answer, Allocation) == isinstance(placed, Allocation)
 

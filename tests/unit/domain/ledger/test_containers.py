@@ -149,9 +149,9 @@ def test_who_is_no_container_has_nobody_inside(nested):
 
 
 def test_an_id_is_taken_at_every_depth(nested):
-    (group, slot), size = divmod(nested.topology.hosts - 1, 3), 1
+    (group, position), size = divmod(nested.topology.hosts - 1, 3), 1
     with pytest.raises(DoubleClaim):
-        nested.claim(Allocation("deep", size, "test", (GroupShare(group, 1 << slot, 0),)))
+        nested.claim(Allocation("deep", size, "test", (GroupShare(group, 1 << position, 0),)))
 
 
 def test_faults_are_known_inside(nested):

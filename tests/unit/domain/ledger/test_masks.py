@@ -47,8 +47,8 @@ def without(fabric: Ledger, part: Masks) -> Ledger:
         if link not in topology.absent_links:
             copy.fail_link(link)
     for group, mask in enumerate(outside.hosts):
-        for slot in bits(mask & topology.present_slots(group)):
-            host = topology.host_at(group, slot)
+        for position in bits(mask & topology.present_positions(group)):
+            host = topology.host_at(group, position)
             assert host is not None
             copy.fail_host(host)
     return copy
@@ -102,6 +102,6 @@ def test_an_owner_released_in_a_view_of_its_own_part_can_have_it_all_again(tree)
 def test_part_of_some_hosts_has_every_link(tree):
     topology = TREES[tree]
     whole = Masks.whole(topology)
-    two_hosts = replace(whole, hosts=topology.slots_of([0, topology.hosts - 1]))
+    two_hosts = replace(whole, hosts=topology.positions_of([0, topology.hosts - 1]))
     assert sum(mask.bit_count() for mask in two_hosts.hosts) == 2
     assert (two_hosts & whole).uplinks == whole.uplinks

@@ -120,7 +120,7 @@ def test_no_link_is_given_out_beyond_the_cap_and_all_comes_back(tree):
         with fabric.trial():
             play(fabric, rng, "trial")
         assert everything(fabric) | {"shares": vars(fabric.shares.copy())} == known
-    assert several or fabric.topology.slots < 4
+    assert several or fabric.topology.hosts_per_group < 4
     for id in list(fabric.allocations):
         fabric.release(id)
     for host in sorted(fabric.failed_hosts):

@@ -80,7 +80,7 @@ class Naive:
     def __init__(self, topology: Topology) -> None:
         tree = topology.tree
         self.topology = topology
-        self.m1, self.m2, self.m3 = topology.slots, topology.groups_per_pod, topology.pods
+        self.m1, self.m2, self.m3 = topology.hosts_per_group, topology.groups_per_pod, topology.pods
         self.leaf_taper = math.ceil(tree.m[0] / tree.w[1])
         self.spine_taper = math.ceil(tree.m[1] * tree.cables[0] / tree.w[2]) if tree.w[2] else 1
         self.planes = range(max(topology.plane_of_rail) + 1)

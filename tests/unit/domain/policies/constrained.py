@@ -83,8 +83,8 @@ class Priced(Naive):
         ]
 
     def _costs(self, fabric, group):
-        free = [slot for slot in range(self.m1) if fabric.free_hosts[group] >> slot & 1]
-        hosts = [fabric.topology.host_at(group, slot) for slot in free]
+        free = [position for position in range(self.m1) if fabric.free_hosts[group] >> position & 1]
+        hosts = [fabric.topology.host_at(group, position) for position in free]
         return [fabric.features.hosts.get(host, HostFeatures()).cost for host in hosts]
 
     def _least(self, pod, leaf, count):

@@ -147,8 +147,8 @@ def test_baseline_finds_any_hosts_that_meet_the_constraints(tree, seed, wish, sh
     hosts = 1 + int(share * fabric.free_host_count)
     groups: dict[object, list[int]] = {}
     for host in range(topology.hosts):
-        group, slot = topology.place_of(host)
-        if fabric.free_hosts[group] >> slot & 1 and acceptable(fabric, wish, host):
+        group, position = topology.place_of(host)
+        if fabric.free_hosts[group] >> position & 1 and acceptable(fabric, wish, host):
             key = {Within.LEAF: group, Within.POD: group // topology.groups_per_pod, None: 0}
             groups.setdefault(key[wish.within], []).append(host)
     pods = {

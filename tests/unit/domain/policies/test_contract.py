@@ -59,7 +59,7 @@ def test_looking_changes_nothing_and_says_the_same_again(name, tree):
 def test_an_empty_fabric_holds_any_size_exactly_or_rounded_to_subtrees(name, tree):
     fabric = Ledger(TREES[tree])
     topology = fabric.topology
-    leaf, pod = topology.slots, topology.slots * topology.groups_per_pod
+    leaf, pod = topology.hosts_per_group, topology.hosts_per_group * topology.groups_per_pod
     for hosts in range(1, topology.hosts + 1):
         held = placed(name, fabric, hosts).size
         if name == "simple":
@@ -289,7 +289,7 @@ def counts_are_true(fabric: Ledger) -> None:
     pods = [counts[pod * width : (pod + 1) * width] for pod in range(topology.pods)]
     assert fabric.free_host_count == sum(counts)
     assert fabric.pod_free_hosts == [sum(pod) for pod in pods]
-    for free in range(topology.slots + 1):
+    for free in range(topology.hosts_per_group + 1):
         assert fabric.groups_by_free[free] == members(counts, free)
         for pod, within in enumerate(pods):
             assert fabric.pod_groups_by_free[pod][free] == members(within, free)

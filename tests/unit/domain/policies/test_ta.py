@@ -47,7 +47,7 @@ def naive_fit(fabric, hosts):
     """Whether leaves at the level of the size have room and no usable link of a tenant."""
     topology = fabric.topology
     width = topology.groups_per_pod
-    leaf = topology.slots
+    leaf = topology.hosts_per_group
     used = [within_reach(topology, footprint(a)) for a in fabric.allocations.values()]
     for count in range(1, topology.groups + 1):
         if (count > 1) == (hosts <= leaf):

@@ -25,10 +25,10 @@ from laas_service.domain.topology import LeafLink, Link, Port, SpineLink, Topolo
 def rails_in_planes(tree: Xgft) -> Topology:
     """Two rails; a leaf group is a leaf of pods 2p and 2p + 1 each."""
     ports = [
-        (Port(pod, leaf, slot), Port(pod + 1, leaf, slot))
+        (Port(pod, leaf, position), Port(pod + 1, leaf, position))
         for pod in range(0, tree.m[2], 2)
         for leaf in range(tree.m[1])
-        for slot in range(tree.m[0])
+        for position in range(tree.m[0])
     ]
     return Topology(tree, rails=2, host_ports=tuple(ports))
 
@@ -49,7 +49,7 @@ def allowed(ledger: Ledger, shape: Shape) -> int | None:
 
 
 def some_shapes(rng: Random, topology: Topology) -> list[Shape]:
-    leaf_hosts = rng.randint(1, topology.slots - 1)
+    leaf_hosts = rng.randint(1, topology.hosts_per_group - 1)
     leaves = rng.randint(2, topology.groups_per_pod * topology.pods // 2)
     rest = rng.choice((0, rng.randrange(leaf_hosts)))
     sizes = topology.groups_per_pod, topology.pods, topology.taper[1]
@@ -132,11 +132,11 @@ def fail_some(rng: Random, ledger: Ledger, hosts: float, links: float) -> None:
 def test_the_remainder_leaf_is_none_of_the_full_leaves_of_its_pod():
     """Two pods have two leaves each, a third one has one leaf, then another with a free host."""
     ledger = Ledger(TREES["full"])
-    slots, per_pod = ledger.topology.slots, ledger.topology.groups_per_pod
+    slots, per_pod = ledger.topology.hosts_per_group, ledger.topology.groups_per_pod
     free = {0: 3, 1: 3, per_pod: 3, per_pod + 1: 3, 2 * per_pod: 3}
     for group in range(ledger.topology.groups):
-        for slot in range(free.get(group, 0), slots):
-            ledger.fail_host(group * slots + slot)
+        for position in range(free.get(group, 0), slots):
+            ledger.fail_host(group * slots + position)
     shape = Shape(pods=2, leaves=2, hosts=3, remainder_leaves=1, remainder_hosts=1)
     assert not allowed(ledger, shape)
     ledger.repair_host((2 * per_pod + 3) * slots)

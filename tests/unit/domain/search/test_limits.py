@@ -59,6 +59,6 @@ def check_pods(policy, ledger, asked, where):
         for group in range(TREE.groups):
             if group // width != pod:
                 alone.set_free_hosts(group, 0)
-        for hosts in range(1, TREE.slots * width + 1):
+        for hosts in range(1, TREE.hosts_per_group * width + 1):
             if surely_in_pod(ledger, pod, hosts):
                 assert isinstance(policy.propose(alone, Request("x", hosts)), Allocation), where

@@ -133,7 +133,7 @@ def test_a_small_request_is_answered_as_by_a_search(tree):
     answers = []
     for _ in range(40):
         fabric = noisy_fabric(TREES[tree], rng)
-        for hosts in range(1, fabric.topology.slots + 2):
+        for hosts in range(1, fabric.topology.hosts_per_group + 2):
             request = Request("t", hosts)
             search = Search(fabric, "jigsaw", request, WORK)
             expected = search.answer(in_one_leaf_group(search, hosts))

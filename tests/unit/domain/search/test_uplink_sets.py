@@ -102,7 +102,7 @@ def test_leaves_by_uplink_follow_the_ledger(name):
                     for local in locals_by_rank
                     if ledger.free_uplinks[pod * width + local] >> uplink & 1
                 }
-            for hosts in range(ledger.topology.slots + 1):
+            for hosts in range(ledger.topology.hosts_per_group + 1):
                 ranks = [rank for rank, (room, _) in enumerate(leaves.capacities) if room >= hosts]
                 assert list(bits(leaves.with_room[hosts])) == ranks
                 assert leaves.counts[hosts] == len(ranks)

@@ -39,7 +39,7 @@ def ragged(tree: Xgft, rng: Random) -> Ledger:
 
 def first_found(fabric: Ledger, leaves: int) -> Placement | None:
     """What a search finds first that knows nothing from before."""
-    request = Request("x", leaves * fabric.topology.slots)
+    request = Request("x", leaves * fabric.topology.hosts_per_group)
     search = Search(fabric, "laas", request, 60_000)
     return next(in_several_pods(search, leaves, 0), None)
 

@@ -69,7 +69,7 @@ def test_it_is_what_a_search_answers(policy):
     for seed in range(100):
         rng = Random(seed)
         fabric = aged(rng.choice(TREES), policy, rng)
-        slots = fabric.topology.slots
+        slots = fabric.topology.hosts_per_group
         for hosts in range(1, fabric.free_host_count + 1):
             request = Request("x", hosts)
             if fullest_leaf_group(fabric, policy, request):

@@ -27,7 +27,7 @@ from tests.unit.domain.verification.sound import FULL, RAILS, TAPERED, TOPOLOGIE
 def allocations(draw) -> tuple[Topology, Allocation]:
     """Any topology and any legal shape in it."""
     topology = TOPOLOGIES[draw(st.sampled_from(sorted(TOPOLOGIES)))]
-    hosts = draw(st.integers(1, topology.slots))
+    hosts = draw(st.integers(1, topology.hosts_per_group))
     pods = draw(st.integers(1, topology.pods))
     leaves = draw(st.integers(1, topology.groups_per_pod))
     rest = draw(st.integers(0, hosts - 1))

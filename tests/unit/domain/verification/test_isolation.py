@@ -63,7 +63,7 @@ def test_addresses_that_do_not_exist():
         columns=(ColumnShare(0, 0, 0b1000), ColumnShare(9, 0, 1)),
     )
     assert isolation_violations(FULL, [bad]) == [
-        "isolation: red holds slot 3 of leaf group 0, which is absent",
+        "isolation: red holds position 3 of leaf group 0, which is absent",
         "isolation: red holds uplinks of leaf group 0 beyond its 3",
         "isolation: red holds uplinks of L2 column 0/0 beyond its 3",
         "isolation: red holds uplinks of L2 column 9/0, which is absent",

@@ -28,7 +28,7 @@ THREE_LEVEL = build(FULL, Shape(2, 2, 2, 1, 1))
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_sound_shapes_pass(name):
     topology = TOPOLOGIES[name]
-    slots, groups, pods = topology.slots, topology.groups_per_pod, topology.pods
+    slots, groups, pods = topology.hosts_per_group, topology.groups_per_pod, topology.pods
     shapes = [
         Shape(1, 1, 1),
         Shape(1, 1, slots),
