@@ -19,7 +19,7 @@ from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
 from laas_service.adapters.openstack_calls import Calls
-from laas_service.app.ports.limits import Limited
+from laas_service.app.ports.rate_limits import Limited
 from laas_service.domain.errors import Conflict, InvalidInput
 from laas_service.version import user_agent
 
@@ -40,8 +40,8 @@ def kilobits(bandwidth: float, ports: int) -> int:
     return max(1, int(bandwidth * 1_000_000 / ports))
 
 
-class NeutronLimits(Calls):
-    """The ``SendingLimits`` port on Neutron's API.
+class NeutronRateLimits(Calls):
+    """The ``RateLimits`` port on Neutron's API.
 
     Errors beyond those of the port: ``Conflict`` if Neutron refuses.
     """
@@ -61,7 +61,7 @@ class NeutronLimits(Calls):
     def limit(
         self, id: str, project_id: str, bandwidth: float, servers: Collection[str]
     ) -> Limited:
-        """See ``SendingLimits.limit``."""
+        """See ``RateLimits.limit``."""
         by_server: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for port in self._ports(servers):
             by_server[str(port["device_id"])].append(port)
@@ -87,7 +87,7 @@ class NeutronLimits(Calls):
         return Limited(tuple(changed), tuple(f"server {server} has no port" for server in without))
 
     def forget_limits(self, id: str) -> None:
-        """See ``SendingLimits.forget_limits``. Ports that are still there lose the policy."""
+        """See ``RateLimits.forget_limits``. Ports that are still there lose the policy."""
         self._limited.pop(id, None)
         mine = [policy for policy in self._policies() if self._is_of(policy, id)]
         ids = {policy["id"] for policy in mine}
@@ -201,7 +201,7 @@ class NeutronLimits(Calls):
 
 def connect(
     conf: cfg.ConfigOpts, beat: Callable[[str], None] = lambda action: None
-) -> NeutronLimits:
+) -> NeutronRateLimits:
     """The port as [neutron] configures it, with the login of [nova] unless it has its own.
 
     Raises:
@@ -218,4 +218,4 @@ def connect(
         raise InvalidInput("[neutron]", "login", str(error)) from error
     if auth is None:
         raise InvalidInput("[neutron] auth_type", None, "set it, or that of [nova]")
-    return NeutronLimits(adapter, beat)
+    return NeutronRateLimits(adapter, beat)

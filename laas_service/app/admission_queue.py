@@ -165,7 +165,7 @@ class AdmissionQueue:
         startable: list[Allocation] = []
         for scope in self._scopes(fabric_id):
             waiting = self._waiting(fabric_id, scope)
-            view = ledger.ledger(scope).surface()
+            view = ledger.ledger(scope).flattened()
             ends, room = self._ends(fabric_id), self._room(fabric_id, scope)
             queue = self._queue(view, waiting, ends=ends, room=room)
             startable += queue.step(self._now())
@@ -188,7 +188,7 @@ class AdmissionQueue:
             return explain_constraints(policy, ledger.ledger(newcomer.parent), request, answer)
         if not waiting:
             return answer
-        scope = ledger.ledger(newcomer.parent).surface()
+        scope = ledger.ledger(newcomer.parent).flattened()
         room = self._held(present.room) if newcomer.parent is None else None
         ends = self._needed_ends(present.ends or {})
         queue = self._queue(scope, waiting, newcomer, ends=ends, room=room)
@@ -354,7 +354,7 @@ class AdmissionQueue:
         self, fabric_id: str, ledger: LedgerView, waiting: Sequence[AllocationRecord]
     ) -> datetime | None:
         """When the head, which does not fit now, is expected to start."""
-        queue = self._queue(ledger.surface(), waiting, ends=self._ends(fabric_id))
+        queue = self._queue(ledger.flattened(), waiting, ends=self._ends(fabric_id))
         if not isinstance(queue, EasyQueue) or not waiting:
             return None
         time = queue.reserve(self._now()).time

@@ -288,7 +288,7 @@ class FabricMaps:
             return told
         names = self._store.fabrics.get(asked.fabric).inventory.host_names
         if answer.room is not None:
-            freed = ledger.surface()
+            freed = ledger.flattened()
             for id in answer.room.releases:
                 freed.release(id)
             for host in answer.room.undrain:

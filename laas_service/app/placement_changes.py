@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from laas_service.app import lifecycle, safeguards
 from laas_service.app.lifecycle import Change
 from laas_service.app.ports.placement_changes import PlacementChanges
-from laas_service.app.records import AllocationRecord, Limits, MoveDecision
+from laas_service.app.records import AllocationRecord, Limits, NewPlacement
 from laas_service.app.wording import reasons
 from laas_service.domain.admission.constrained import restricted_view
 from laas_service.domain.admission.undisturbed import harm
@@ -55,19 +55,19 @@ def begin_link_repair(
         return record
     leave = frozenset(record.faults.drained)
 
-    def choose(fabric: Ledger) -> MoveDecision | Degraded | None:
+    def choose(fabric: Ledger) -> NewPlacement | Degraded | None:
         ledger = fabric.ledger(placed.parent)
         if ledger.allocations.get(record.id) != placed:
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
-        answer = repair(ledger.surface(), placed, leave)
+        answer = repair(ledger.flattened(), placed, leave)
         if isinstance(answer, Degraded):
             return answer
         if answer is placed:
             return None
         change = Change.begun(placed, answer)
-        return MoveDecision(answer, reasons.link_repair_reason(change, fabric.topology))
+        return NewPlacement(answer, reasons.link_repair_reason(change, fabric.topology))
 
-    answer = changes.move(record, choose, by=by)
+    answer = changes.begin(record, choose, by=by)
     return record if answer is None else answer
 
 
@@ -141,7 +141,7 @@ def begin_resize(
     """
     placed = lifecycle.check_resizable(record)
 
-    def choose(fabric: Ledger) -> MoveDecision | NoFit:
+    def choose(fabric: Ledger) -> NewPlacement | NoFit:
         answer = wanted.chosen(fabric, record, placed)
         if isinstance(answer, NoFit):
             return answer
@@ -149,7 +149,7 @@ def begin_resize(
         reason = reasons.resize_reason(change, by.user_id)
         return _move(change, reason, fabric.topology)
 
-    return changes.move(record, choose, by=by, limits=limits)
+    return changes.begin(record, choose, by=by, limits=limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def begin_replacement(
     """
     placed = lifecycle.check_resizable(record)
 
-    def choose(fabric: Ledger) -> MoveDecision | NoFit:
+    def choose(fabric: Ledger) -> NewPlacement | NoFit:
         answer = wanted.chosen(fabric, record, placed)
         if isinstance(answer, NoFit):
             return answer
@@ -236,7 +236,7 @@ def begin_replacement(
         reason = reasons.replacement_reason(change, by.user_id, movable)
         return _move(change, reason, fabric.topology)
 
-    return changes.move(record, choose, by=by)
+    return changes.begin(record, choose, by=by)
 
 
 def begun(fabric: LedgerView, placed: Allocation, to: Allocation) -> Change:
@@ -245,8 +245,8 @@ def begun(fabric: LedgerView, placed: Allocation, to: Allocation) -> Change:
     return Change.begun(placed, to, bridge(ledger, placed, to))
 
 
-def _move(change: Change, reason: str, topology: Topology) -> MoveDecision:
-    return MoveDecision(change.new, reason + reasons.bridge_remark(change, topology), change.bridge)
+def _move(change: Change, reason: str, topology: Topology) -> NewPlacement:
+    return NewPlacement(change.new, reason + reasons.bridge_remark(change, topology), change.bridge)
 
 
 def current_ledger(
@@ -295,7 +295,7 @@ def _permitted(
     ``groups`` are the leaf groups that hold all hosts where the constraints want them together;
     by default those of the present hosts.
     """
-    topology, view = ledger.topology, ledger.surface()
+    topology, view = ledger.topology, ledger.flattened()
     allowed = restricted_view(ledger, constraints).free_hosts
     if groups is None:
         groups = {share.group for share in placed.groups}
@@ -325,7 +325,7 @@ def _spread(
     )
 
 
-AnnouncedMove = Callable[[Ledger, AllocationRecord, Allocation, Allocation], MoveDecision | str]
+AnnouncedMove = Callable[[Ledger, AllocationRecord, Allocation, Allocation], NewPlacement | str]
 """Decides on an announced move of an allocation, from its present placement to another one.
 
 It gets the fabric's ledger, which it may change. The answer is why the move is called off, or how
@@ -335,7 +335,7 @@ it begins.
 
 def announced_hosts(
     fabric: Ledger, record: AllocationRecord, placed: Allocation, to: Allocation
-) -> MoveDecision | str:
+) -> NewPlacement | str:
     """Decides on an announced move to other hosts and links; as ``AnnouncedMove``."""
     if (harmed := harm(fabric.ledger(placed.parent), to)) is not None:
         return harmed.detail
@@ -366,12 +366,12 @@ def begin_announced_move(
     placed, to = lifecycle.check_changeable(record), lifecycle.check_announced(record)
     decide = others.get(type(to.kind), announced_hosts)
 
-    def choose(fabric: Ledger) -> MoveDecision | str:
+    def choose(fabric: Ledger) -> NewPlacement | str:
         if fabric.ledger(placed.parent).allocations.get(record.id) != placed:
             return "its placement has changed"
         return decide(fabric, record, placed, to)
 
-    answer = changes.move(record, choose)
+    answer = changes.begin(record, choose)
     if isinstance(answer, AllocationRecord):
         return answer
     return changes.drop_announcement(record, reasons.not_moved_reason(answer))

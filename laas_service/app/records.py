@@ -213,7 +213,7 @@ def kind_of_loss(applied: Applied) -> Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveDecision:
+class NewPlacement:
     """The decision to change the placement of an allocation, and the reason that is told."""
 
     to: Allocation

@@ -79,7 +79,7 @@ def with_room(
     Tenants do not see the ids of others' allocations. ``words`` say who drained hosts of the
     fabric: an operator cannot undo what observation or Nova says, so such hosts count as failed.
     """
-    ledger = ledger.surface()
+    ledger = ledger.flattened()
     for host in words.withheld_hosts:
         ledger.fail_host(host)
     possible = fits_when_empty(policy, ledger, request)

@@ -474,7 +474,7 @@ class Planner:
         explained = explain(policy, ledger, allocation_request, refusal)
         room: Answer = {}
         if with_room:
-            change = make_room(policy, ledger.surface(), allocation_request)
+            change = make_room(policy, ledger.flattened(), allocation_request)
             room = {"room": None if change is None else asdict(change)}
         return {
             "outcome": "refused",
@@ -504,7 +504,7 @@ class Planner:
     def repair_allocation(self, request: Answer) -> Answer:
         ledger, allocation = self._holder(request)
         start = perf_counter_ns()
-        repaired = repair(ledger.surface(), allocation)
+        repaired = repair(ledger.flattened(), allocation)
         if isinstance(repaired, Degraded):
             return {
                 "outcome": "refused",

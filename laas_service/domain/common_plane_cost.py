@@ -74,7 +74,7 @@ def costs(
 
 def without_tenants(fabric: LedgerView, plane: CommonPlane) -> Ledger:
     """The fabric without tenants, with ``plane`` withheld."""
-    empty = fabric.surface()
+    empty = fabric.flattened()
     for id in tuple(empty.allocations):
         empty.release(id)
     empty.withhold(plane)

@@ -26,12 +26,12 @@ from laas_service.adapters.db.outbox import SqlOutbox
 from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.db.transactions import nowhere, utc_now
 from laas_service.adapters.keystone import KeystoneProjects
-from laas_service.adapters.limits_directory import DirectoryLimits
 from laas_service.adapters.log_context import acting_for
+from laas_service.adapters.rate_limits_directory import DirectoryRateLimits
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.ports.compute import Compute
-from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.projects import Projects
+from laas_service.app.ports.rate_limits import RateLimits
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import ReadBack, RecordedSwitches
 from laas_service.app.queue_moves import QueueMoves
@@ -146,13 +146,13 @@ class Parts:
         )
 
     @cached_property
-    def limits(self) -> SendingLimits | None:
+    def rate_limits(self) -> RateLimits | None:
         """What limits the servers of class ``shared``; None: nothing. Raises: InvalidInput."""
         options = SharingOptions.of(self._conf)
         if options.enforcement == "none":
             return None
         if options.enforcement == "directory":
-            return DirectoryLimits(options.directory)
+            return DirectoryRateLimits(options.directory)
         return neutron.connect(self._conf, self.watchdog.beat)
 
     def _host_guids(self) -> dict[str, set[int]]:
@@ -236,7 +236,7 @@ class Parts:
             acting_for=acting_for,
             again=self._wake_after,
         )
-        ports = Ports(self.compute, manager, self.limits)
+        ports = Ports(self.compute, manager, self.rate_limits)
         moves = announced_moves(settles=self.compute.claims_slots)
         return Converger(store, ports, rules, hooks, fabric, moves)
 

@@ -10,9 +10,9 @@ import pytest
 from keystoneauth1 import noauth, session
 from keystoneauth1.adapter import Adapter
 
-from laas_service.adapters.limits_directory import DirectoryLimits
-from laas_service.adapters.neutron import NeutronLimits, kilobits, policy_name
-from laas_service.app.ports.limits import Limited
+from laas_service.adapters.neutron import NeutronRateLimits, kilobits, policy_name
+from laas_service.adapters.rate_limits_directory import DirectoryRateLimits
+from laas_service.app.ports.rate_limits import Limited
 from laas_service.domain.errors import Unavailable
 from tests import neutron_standin
 
@@ -37,7 +37,7 @@ def limits(server):
 
 def fresh(server):
     auth = noauth.NoAuth(endpoint=server.url)
-    return NeutronLimits(Adapter(session.Session(auth=auth), endpoint_override=server.url))
+    return NeutronRateLimits(Adapter(session.Session(auth=auth), endpoint_override=server.url))
 
 
 def allowed(network):
@@ -149,7 +149,7 @@ def test_a_share_is_rounded_down():
 
 
 def test_scripts_limit_and_forget(tmp_path):
-    limits = DirectoryLimits(tmp_path)
+    limits = DirectoryRateLimits(tmp_path)
     limits.limit("a1", "p", 2.5, [S1])
     script = tmp_path / "limit-a1.sh"
     text = script.read_text()

@@ -25,7 +25,7 @@ from laas_service.app.records import (
     HostState,
     Limits,
     LinkState,
-    MoveDecision,
+    NewPlacement,
     QueueWait,
 )
 from laas_service.app.requests import AllocationRequest
@@ -416,8 +416,8 @@ def begin(store: SqlStore, kind: str) -> Callable[[Callable[[Ledger], Allocation
         return lambda search: store.admissions.admit_waiting("f", lambda ledger: [search(ledger)])
     store.admissions.admit(new("a", 1), lambda _: on_leaf("a", 15))
     record = store.allocations.transition(store.allocations.get("a"), State.ACTIVE, "handed over")
-    return lambda search: store.placement_changes.move(
-        record, lambda ledger: MoveDecision(search(ledger), "elsewhere")
+    return lambda search: store.placement_changes.begin(
+        record, lambda ledger: NewPlacement(search(ledger), "elsewhere")
     )
 
 

@@ -8,8 +8,8 @@ import pytest
 from keystoneauth1 import exceptions as refused
 from keystoneauth1.adapter import Adapter
 
-from laas_service.adapters.neutron import NeutronLimits, policy_name
-from laas_service.app.ports.limits import Limited
+from laas_service.adapters.neutron import NeutronRateLimits, policy_name
+from laas_service.app.ports.rate_limits import Limited
 from tests.servers.keystone import Keystone
 from tests.servers.mariadb import MariaDb
 from tests.servers.neutron import Neutron
@@ -76,12 +76,12 @@ def allowed(admin):
 def test_servers_send_what_is_promised_until_the_allocation_is_gone(admin, port):
     for server in (S1, S2, S2, "of somebody else"):
         port(server)
-    limits = NeutronLimits(admin)
+    limits = NeutronRateLimits(admin)
     assert limits.limit("a1", "p", 5.0, [S1, S2]) == Limited()
     promised = {S1: [5_000_000], S2: [2_500_000] * 2, "of somebody else": [None]}
     assert allowed(admin) == promised
     assert limits.limit("a1", "p", 5.0, [S1, S2]) == Limited()
-    assert NeutronLimits(admin).limit("a1", "p", 5.0, [S1, S2]) == Limited()
+    assert NeutronRateLimits(admin).limit("a1", "p", 5.0, [S1, S2]) == Limited()
     assert allowed(admin) == promised
     assert limits.limit("a1", "p", 8.0, [S1]) == Limited()
     assert allowed(admin)[S1] == [8_000_000]
@@ -93,7 +93,7 @@ def test_servers_send_what_is_promised_until_the_allocation_is_gone(admin, port)
 
 def test_what_others_change_is_told_and_set_again(admin, port):
     changed = port(S1)
-    limits = NeutronLimits(admin)
+    limits = NeutronRateLimits(admin)
     limits.limit("a1", "p", 5.0, [S1])
     (policy,) = admin.get("/v2.0/qos/policies").json()["policies"]
     path = f"/v2.0/qos/policies/{policy['id']}/bandwidth_limit_rules"
@@ -114,7 +114,7 @@ def test_what_others_change_is_told_and_set_again(admin, port):
 @pytest.mark.parametrize("user", ["owner", "boss"])
 def test_a_tenant_neither_sees_nor_changes_its_limit(cloud, admin, port, user):
     limited = port(S1)
-    NeutronLimits(admin).limit("a1", "p", 5.0, [S1])
+    NeutronRateLimits(admin).limit("a1", "p", 5.0, [S1])
     (policy,) = admin.get("/v2.0/qos/policies").json()["policies"]
     tenant = client(cloud, user, "red")
     assert tenant.get("/v2.0/qos/policies").json()["policies"] == []

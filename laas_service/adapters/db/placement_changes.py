@@ -39,7 +39,7 @@ from laas_service.app.records import (
     AllocationRecord,
     FabricRecord,
     Limits,
-    MoveDecision,
+    NewPlacement,
 )
 from laas_service.app.settling import settling
 from laas_service.app.wording import reasons
@@ -64,10 +64,10 @@ class StoredPlacementChanges(StoredPlans):
     ledgers: LedgerCache
     decider: Decider
 
-    def move(
+    def begin(
         self,
         record: AllocationRecord,
-        choose: Callable[[Ledger], MoveDecision | T],
+        choose: Callable[[Ledger], NewPlacement | T],
         *,
         by: Initiator | None = None,
         limits: Limits = NO_LIMITS,
@@ -276,12 +276,12 @@ def _reached(placed: Allocation) -> Allocation:
 
 
 @dataclass
-class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
+class _Beginning(Decision[NewPlacement, AllocationRecord | T]):
     """The beginning of a change of placement: both placements are claimed."""
 
     step = "move"
     record: AllocationRecord
-    choose: Callable[[Ledger], MoveDecision | T]
+    choose: Callable[[Ledger], NewPlacement | T]
     by: Initiator | None
     limits: Limits = NO_LIMITS
     ledgers: LedgerCache = field(init=False)
@@ -308,11 +308,11 @@ class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
         new, old = (placed.kind.uses(0, inside=True) for placed in (self._change.new, self._old))
         return new.slots - old.slots
 
-    def search(self, draft: Ledger) -> MoveDecision | Settled[AllocationRecord | T]:
+    def search(self, draft: Ledger) -> NewPlacement | Settled[AllocationRecord | T]:
         answer = self.choose(draft.copy())
-        return answer if isinstance(answer, MoveDecision) else Settled(answer)
+        return answer if isinstance(answer, NewPlacement) else Settled(answer)
 
-    def claim(self, draft: Ledger, answer: MoveDecision) -> None:
+    def claim(self, draft: Ledger, answer: NewPlacement) -> None:
         """Hold both placements. The change is remembered for ``write``."""
         id = self.record.id
         placed = draft.holder(id).allocations[id]
@@ -324,7 +324,7 @@ class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
         draft.change(self._change.held if self._moving else self._change.new)
 
     def write(
-        self, session: Session, answer: MoveDecision, draft: Ledger
+        self, session: Session, answer: NewPlacement, draft: Ledger
     ) -> Written[AllocationRecord | T]:
         record, change = self.record, self._change
         if not change.new.kind.whole_hosts:
@@ -358,7 +358,7 @@ class _Beginning(Decision[MoveDecision, AllocationRecord | T]):
         return Written(changed, CachedLedger(draft, changed.generation))
 
     def _write_slots(
-        self, session: Session, answer: MoveDecision, draft: Ledger
+        self, session: Session, answer: NewPlacement, draft: Ledger
     ) -> Written[AllocationRecord | T]:
         """Hold both places while virtual machines move, else the new one at once."""
         record, change, moving = self.record, self._change, self._moving

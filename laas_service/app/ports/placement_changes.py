@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from laas_service.app.plans import Announcement, KnownPlans, PlanQuestion, RecordedPlan
-from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, MoveDecision
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, NewPlacement
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent
 from laas_service.domain.moves.mend import Joined
@@ -18,10 +18,10 @@ T = TypeVar("T")
 class PlacementChanges(Protocol):
     """Changes of an active allocation's placement, and plans of such changes."""
 
-    def move(
+    def begin(
         self,
         record: AllocationRecord,
-        choose: Callable[[Ledger], MoveDecision | T],
+        choose: Callable[[Ledger], NewPlacement | T],
         *,
         by: Initiator | None = None,
         limits: Limits = NO_LIMITS,
@@ -30,7 +30,7 @@ class PlacementChanges(Protocol):
 
         One transaction: the new placement is claimed beside the old one, and becomes
         ``placed`` in phase ``PREPARE`` (new generation). ``choose`` is called as ``propose`` of
-        ``Admissions.admit`` is; any answer but a ``MoveDecision`` comes back, and nothing changes.
+        ``Admissions.admit`` is; any answer but a ``NewPlacement`` comes back, and nothing changes.
 
         Raises:
             ConcurrentUpdate: the record is not the newest version.

@@ -10,7 +10,7 @@ from laas_service.app import lifecycle, settling
 from laas_service.app.lifecycle import Change
 from laas_service.app.placement_changes import AnnouncedMove, current_ledger
 from laas_service.app.ports.placement_changes import PlacementChanges
-from laas_service.app.records import AllocationRecord, Limits, MoveDecision
+from laas_service.app.records import AllocationRecord, Limits, NewPlacement
 from laas_service.app.wording import reasons
 from laas_service.domain.allocation import Allocation, Amounts, NoFit, SlotDemand
 from laas_service.domain.budget import RequestBudget
@@ -109,15 +109,15 @@ def begin_slot_change(
     """
     placed = lifecycle.check_slots_changeable(record)
 
-    def choose(fabric: Ledger) -> MoveDecision | NoFit:
+    def choose(fabric: Ledger) -> NewPlacement | NoFit:
         answer = wanted.chosen(fabric, record, placed)
         if isinstance(answer, NoFit):
             return answer
         named = wanted.named(answer)
         reason = reasons.slot_change_reason(placed, answer, named, by.user_id)
-        return MoveDecision(answer, reason, settles=wanted.settles)
+        return NewPlacement(answer, reason, settles=wanted.settles)
 
-    return changes.move(record, choose, by=by, limits=limits)
+    return changes.begin(record, choose, by=by, limits=limits)
 
 
 def announced_slots(
@@ -127,7 +127,7 @@ def announced_slots(
     to: Allocation,
     *,
     settles: bool,
-) -> MoveDecision | str:
+) -> NewPlacement | str:
     """Decides on an announced move to other slots, as ``AnnouncedMove``.
 
     With ``settles`` compute keeps servers to their slots, as in ``SlotChange``.
@@ -139,7 +139,7 @@ def announced_slots(
     except DoubleClaim:
         return f"its new {to.kind.claims} are no longer free"
     reason = reasons.moved_reason(Change.begun(placed, to), record.consent.movable)
-    return MoveDecision(to, reason, settles=settles)
+    return NewPlacement(to, reason, settles=settles)
 
 
 def announced_moves(*, settles: bool) -> dict[type[Kind], AnnouncedMove]:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from laas_service.app.placement_changes import AnnouncedMove
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord
-from laas_service.app.worker.decide import drift, faults, hosts, life, limits
+from laas_service.app.worker.decide import drift, faults, hosts, life, rate_limits
 from laas_service.app.worker.fabric_store import FabricStore
 from laas_service.app.worker.hooks import Hooks
 from laas_service.app.worker.instructions import Steps
@@ -109,7 +109,7 @@ class Converger:
         return round
 
     def _observe(self, round: Round) -> None:
-        """Look at ports, hosts and limits, where it is time, and record what follows."""
+        """Look at ports, hosts and rate limits, where it is time, and record what follows."""
         memory, run = self._memory, self._performer.run
         if not self._routes.has_taken_over:
             known, _ = run(drift.take_over(round, memory.drift))
@@ -118,7 +118,7 @@ class Converger:
         if memory.faults.hold_down is not None:
             self._hooks.again(memory.faults.hold_down)
         memory = replace(memory, hosts=run(hosts.observe(round, memory.hosts)))
-        self._memory = replace(memory, limits=run(limits.keep(round, memory.limits)))
+        self._memory = replace(memory, rate_limits=run(rate_limits.keep(round, memory.rate_limits)))
 
     # -- comparisons ----------------------------------------------------------
 

@@ -21,9 +21,9 @@ from laas_service.app.ports.allocations import Allocations
 from laas_service.app.ports.components import Components
 from laas_service.app.ports.compute import Compute, ComputeReader
 from laas_service.app.ports.faults import Faults
-from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.placement_changes import PlacementChanges
+from laas_service.app.ports.rate_limits import RateLimits
 from laas_service.app.ports.subnet_manager import SubnetManager, SubnetManagerReader
 from laas_service.app.worker.fabric_store import FabricStore
 from laas_service.app.worker.route_publisher import RoutePublisher
@@ -147,8 +147,8 @@ close = Verb(Kind.EFFECT, Compute.close)
 stop = Verb(Kind.EFFECT, Compute.stop)
 move_servers = Verb(Kind.EFFECT, Compute.move_servers)
 settle_slots = Verb(Kind.EFFECT, Compute.settle_slots)
-limit = Verb(Kind.EFFECT, SendingLimits.limit)
-forget_limits = Verb(Kind.EFFECT, SendingLimits.forget_limits)
+limit = Verb(Kind.EFFECT, RateLimits.limit)
+forget_limits = Verb(Kind.EFFECT, RateLimits.forget_limits)
 mark_ports = Verb(Kind.EFFECT, SubnetManager.mark_ports)
 
 publish = Verb(Kind.NOTE, RoutePublisher.publish)  # an effect, if there is something to publish

@@ -15,7 +15,7 @@ from laas_service.domain.topology import Link
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsMemory:
+class RateLimitsMemory:
     """Sending limits: when to look again, and what was told of servers without one."""
 
     next_look: datetime | None = None
@@ -62,7 +62,7 @@ class FaultsMemory:
 class Memory:
     """What is remembered of one fabric."""
 
-    limits: LimitsMemory = LimitsMemory()
+    rate_limits: RateLimitsMemory = RateLimitsMemory()
     hosts: HostsMemory = HostsMemory()
     drift: DriftMemory = DriftMemory()
     faults: FaultsMemory = FaultsMemory()

@@ -16,9 +16,9 @@ from laas_service.app.ports.allocations import Allocations
 from laas_service.app.ports.components import Components
 from laas_service.app.ports.compute import Compute, ComputeReader
 from laas_service.app.ports.faults import Faults
-from laas_service.app.ports.limits import SendingLimits
 from laas_service.app.ports.observations import Observations
 from laas_service.app.ports.placement_changes import PlacementChanges
+from laas_service.app.ports.rate_limits import RateLimits
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager, SubnetManagerReader
 from laas_service.app.worker.fabric_store import FabricStore
@@ -40,13 +40,13 @@ class Ports:
 
     compute: Compute
     subnet_manager: SubnetManager
-    limits: SendingLimits | None = None
+    rate_limits: RateLimits | None = None
     """What keeps servers of class ``shared`` to what they may send; None: nothing does."""
 
     @property
     def constant(self) -> Outside:
         """What is always true of them."""
-        by = None if self.limits is None else self.limits.name
+        by = None if self.rate_limits is None else self.rate_limits.name
         scripted, claims = self.compute.scripted, self.compute.claims_slots
         return Outside(scripted=scripted, claims_slots=claims, limited_by=by)
 
@@ -68,7 +68,7 @@ class Performer:
             Compute: ports.compute,
             SubnetManagerReader: ports.subnet_manager,
             SubnetManager: ports.subnet_manager,
-            SendingLimits: ports.limits,
+            RateLimits: ports.rate_limits,
             Allocations: store.allocations,
             Components: store.components,
             Faults: store.faults,

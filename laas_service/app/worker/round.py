@@ -77,7 +77,7 @@ class WorkerRules:
     """Hosts and links are free although nobody has read the switches."""
     live_ports: bool = False
     """The ports of servers can migrate live."""
-    limits_interval: float = 10.0
+    rate_limits_interval: float = 10.0
     """Seconds between two looks at what servers of class ``shared`` may send."""
     looks: LookRules = LookRules()
     faults: FaultRules | None = None

@@ -45,7 +45,7 @@ from laas_service.domain.errors import InvalidInput, NotFound
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.search.known_fits import KnownFits
-from laas_service.domain.search.limits import most_that_may_fit
+from laas_service.domain.search.size_bounds import most_that_may_fit
 
 PACKING_SHARE = 0.25
 """By how much of a request's duration ends may differ to save one free host in a leaf.

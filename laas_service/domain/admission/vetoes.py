@@ -21,8 +21,8 @@ from functools import partial
 from laas_service.domain.allocation import Allocation, GroupShare, Request
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Traits
-from laas_service.domain.search.limits import most_that_may_fit, surely_in_pod
 from laas_service.domain.search.shapes import full_leaves
+from laas_service.domain.search.size_bounds import most_that_may_fit, surely_in_pod
 from laas_service.domain.search.without_search import first_pod, known_in_several_pods
 from laas_service.domain.topology import Topology
 

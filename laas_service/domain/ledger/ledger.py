@@ -223,7 +223,7 @@ class Ledger(LedgerState):
         copy.inside = {id: inner.copy() for id, inner in self.inside.items()}
         return copy
 
-    def surface(self) -> Self:
+    def flattened(self) -> Self:
         """A ledger of its own for what-ifs, in which containers are owners like any other."""
         copy = self.copy()
         copy.inside = {}
@@ -232,7 +232,7 @@ class Ledger(LedgerState):
 
     def unowned(self) -> Self:
         """A ledger of its own without owners, in which everything that is usable is free."""
-        view = self.surface()
+        view = self.flattened()
         containers.disown(view)
         return view
 
@@ -243,7 +243,7 @@ class Ledger(LedgerState):
         claimed here. The owners are the same. Releasing one in the view frees only those of
         its hosts and links that lie in ``extent``.
         """
-        view = self.surface()
+        view = self.flattened()
         containers.restrict(view, extent)
         return view
 

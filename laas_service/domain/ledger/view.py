@@ -83,7 +83,7 @@ class LedgerView(FreeView, Protocol):
     """A ledger that is only read. Every ``Ledger`` is one; ``state`` and ``free`` say more.
 
     The type checker refuses writes; nothing is wrapped, so reading costs what it costs on
-    the ledger itself. ``copy``, ``surface``, ``unowned`` and ``within`` give the reader a
+    the ledger itself. ``copy``, ``flattened``, ``unowned`` and ``within`` give the reader a
     ``Ledger`` of its own.
     """
 
@@ -168,7 +168,7 @@ class LedgerView(FreeView, Protocol):
     def copy(self) -> Ledger:
         """A ledger of its own in the same state."""
 
-    def surface(self) -> Ledger:
+    def flattened(self) -> Ledger:
         """A ledger of its own in which containers are owners like any other."""
 
     def unowned(self) -> Ledger:

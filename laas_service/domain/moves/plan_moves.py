@@ -141,7 +141,7 @@ class _Planner:
         movable: Callable[[Allocation], bool] | None,
         budget: RequestBudget,
     ) -> None:
-        self._fabric = fabric.surface()
+        self._fabric = fabric.flattened()
         self._policy = BudgetedPolicy(policy, budget)
         self._request = replace(request, packing=None)
         self._most_moves = most_moves

@@ -43,7 +43,7 @@ def repack(
     answer = propose(policy, fabric, request)
     if isinstance(answer, Allocation):
         return MovesToFit((), answer)
-    empty = fabric.surface()
+    empty = fabric.flattened()
     tenants = [
         tenant
         for tenant in empty.allocations.values()

@@ -55,7 +55,7 @@ def replacement(
 
 def without(fabric: LedgerView, allocation: Allocation) -> Ledger:
     """The fabric without an allocation, whose drained links may be used again."""
-    view = fabric.surface()
+    view = fabric.flattened()
     view.release(allocation.id)
     for link in allocation.links(fabric.topology):
         if link in fabric.drained_links and link not in fabric.failed_links:

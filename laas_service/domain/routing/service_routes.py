@@ -24,7 +24,7 @@ Turn = tuple[int, int, int]
 """Switches by number: down from the first to the second, then up to the third."""
 
 
-class Turns:
+class AllowedTurns:
     """Turns from down to up that tables may have beside all paths up and then down.
 
     ``neighbors[n]`` are the switches at the cables of switch n; up leads to the higher number.
@@ -106,13 +106,13 @@ class ServiceRoutes:
     home: Sequence[int]
     tenant: Collection[int]
     reached: Sequence[int]
-    _turns: Turns = field(init=False)
+    _turns: AllowedTurns = field(init=False)
     _part: dict[int, int] = field(init=False, default_factory=dict)
     """For each switch one of those that working cables join it to, the same for all of them."""
 
     def __post_init__(self) -> None:
         neighbors = [sorted(set(row.values())) for row in self.far]
-        self._turns = Turns(neighbors, self._used())
+        self._turns = AllowedTurns(neighbors, self._used())
         for switch in range(len(self.rows)):
             if switch not in self._part:
                 self._part |= dict.fromkeys(self._distances([switch]), switch)

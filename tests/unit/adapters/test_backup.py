@@ -27,7 +27,7 @@ from laas_service.app.records import (
     Holding,
     HostState,
     LinkState,
-    MoveDecision,
+    NewPlacement,
     QueueRoom,
     QueueWait,
     RoomMove,
@@ -104,8 +104,9 @@ def lived_in(store):
     spines = (ColumnShare(0, 3, 1), ColumnShare(1, 3, 1))
     share(store, "part", Allocation("part", 2, "test", leaves, spines))
     slots(store, "sharer", "part", SlotDemand(3, 1.0, 0.25))
-    store.placement_changes.move(
-        active(store, "moving"), lambda fabric: MoveDecision(elsewhere("moving"), "another way")
+    store.placement_changes.begin(
+        active(store, "moving"),
+        lambda fabric: NewPlacement(elsewhere("moving"), "another way"),
     )
     store.admissions.admit(
         new("waits", "key", duration=9.5),

@@ -21,7 +21,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.documents import allocation_document
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import HOLDING, Action, AllocationFaults, Phase, State, next_action
-from laas_service.app.records import HostState, LinkState, MoveDecision, QueueWait
+from laas_service.app.records import HostState, LinkState, NewPlacement, QueueWait
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import (
     Allocation,
@@ -777,7 +777,9 @@ def test_a_move_holds_both_places_until_its_end(managed):
     record = active(managed, "a")
     old, new = across_pods("a"), elsewhere("a")
     both = {*old.links(SMALL), *new.links(SMALL)}
-    record = managed.placement_changes.move(record, lambda fabric: MoveDecision(new, "another way"))
+    record = managed.placement_changes.begin(
+        record, lambda fabric: NewPlacement(new, "another way")
+    )
     assert (record.placed, record.leaving, record.phase) == (new, old, Phase.PREPARE)
     assert (record.traffic, record.held) == (old, new.joined(old))
     stories, routes, versions = [record.history[-1].reason], [], [record.version]
@@ -806,8 +808,8 @@ def test_a_bridge_is_held_from_the_beginning_of_a_move_to_its_end(managed, turne
     record, new = active(managed, "a"), elsewhere("a")
     bridge = Allocation("a", 0, "test", (GroupShare(3, 0, 0b1),), (ColumnShare(1, 2, 0b1),))
     links = set(bridge.links(SMALL))
-    record = managed.placement_changes.move(
-        record, lambda fabric: MoveDecision(new, "another way", bridge)
+    record = managed.placement_changes.begin(
+        record, lambda fabric: NewPlacement(new, "another way", bridge)
     )
     assert record.held == new.joined(across_pods("a")).joined(bridge)
     if turned_back:
@@ -837,22 +839,22 @@ def test_a_bridge_that_another_holds_stops_a_move_before_it_begins(managed):
     theirs = Allocation("a", 0, "test", (share._replace(hosts=0),))
     before = (claims(managed), managed.fabrics.ledger("f")[1])
     with pytest.raises(DoubleClaim):
-        managed.placement_changes.move(
-            record, lambda fabric: MoveDecision(elsewhere("a"), "theft", theirs)
+        managed.placement_changes.begin(
+            record, lambda fabric: NewPlacement(elsewhere("a"), "theft", theirs)
         )
     assert (claims(managed), managed.fabrics.ledger("f")[1]) == before
 
 
 def test_only_one_of_two_moves_a_record(managed):
     record = active(managed, "a")
-    managed.placement_changes.move(record, lambda fabric: MoveDecision(elsewhere("a"), "first"))
+    managed.placement_changes.begin(record, lambda fabric: NewPlacement(elsewhere("a"), "first"))
     with pytest.raises(ConcurrentUpdate):
-        managed.placement_changes.move(
-            record, lambda fabric: MoveDecision(elsewhere("a"), "second")
+        managed.placement_changes.begin(
+            record, lambda fabric: NewPlacement(elsewhere("a"), "second")
         )
     with pytest.raises(Conflict, match="changing already"):
-        managed.placement_changes.move(
-            managed.allocations.get("a"), lambda fabric: MoveDecision(across_pods("a"), "back")
+        managed.placement_changes.begin(
+            managed.allocations.get("a"), lambda fabric: NewPlacement(across_pods("a"), "back")
         )
     assert len(managed.allocations.get("a").history) == 3
 
@@ -863,15 +865,15 @@ def test_a_move_onto_what_another_has_leaves_nothing_behind(managed):
     theirs = Allocation("a", 2, "test", across_pods("b", position=3).groups)
     before = (claims(managed), managed.fabrics.ledger("f")[1])
     with pytest.raises(DoubleClaim):
-        managed.placement_changes.move(record, lambda fabric: MoveDecision(theirs, "theft"))
-    assert managed.placement_changes.move(record, lambda fabric: "nowhere") == "nowhere"
+        managed.placement_changes.begin(record, lambda fabric: NewPlacement(theirs, "theft"))
+    assert managed.placement_changes.begin(record, lambda fabric: "nowhere") == "nowhere"
     assert (claims(managed), managed.fabrics.ledger("f")[1]) == before
     assert managed.allocations.get("a") == record
 
 
 def test_a_release_ends_a_move_and_frees_both_places(managed):
-    managed.placement_changes.move(
-        active(managed, "a"), lambda fabric: MoveDecision(elsewhere("a"), "another way")
+    managed.placement_changes.begin(
+        active(managed, "a"), lambda fabric: NewPlacement(elsewhere("a"), "another way")
     )
     assert managed.allocations.due(EPOCH) == ["a"]
     record = release(managed, "a")
@@ -883,8 +885,8 @@ def test_a_release_ends_a_move_and_frees_both_places(managed):
 @pytest.mark.parametrize("state", [state for state in State if state in HOLDING])
 def test_what_is_due_is_what_the_lifecycle_has_an_action_for(managed, state):
     """For all records of a state: with and without a phase, faults, and handed back or not."""
-    managed.placement_changes.move(
-        active(managed, "a"), lambda fabric: MoveDecision(elsewhere("a"), "another way")
+    managed.placement_changes.begin(
+        active(managed, "a"), lambda fabric: NewPlacement(elsewhere("a"), "another way")
     )
     leaving = allocation_document(across_pods("a"))
     failed = {"links": ["spine-1-0-0"], "hosts": []}
@@ -947,8 +949,8 @@ def test_faults_recorded_by_an_earlier_release_are_noted(managed):
 def test_a_failed_link_that_was_left_is_no_fault_any_more(managed):
     active(managed, "a")
     managed.components.set_link_state("f", SpineLink(1, 0, 0), LinkState.FAILED)
-    record = managed.placement_changes.move(
-        managed.allocations.get("a"), lambda fabric: MoveDecision(elsewhere("a"), "away")
+    record = managed.placement_changes.begin(
+        managed.allocations.get("a"), lambda fabric: NewPlacement(elsewhere("a"), "away")
     )
     while record.phase is not None:
         assert record.faults == AllocationFaults((SpineLink(1, 0, 0),))

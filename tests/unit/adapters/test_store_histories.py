@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
-from laas_service.app.records import HostState, LinkState, MoveDecision
+from laas_service.app.records import HostState, LinkState, NewPlacement
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import Allocation, ColumnShare, GroupShare, NoFit, Refusal
 from laas_service.domain.common_plane import NO_PLANE, CommonPlane
@@ -114,14 +114,14 @@ class Histories(RuleBasedStateMachine):
             free.change(new.joined(held))
             links = self.draw(id, free, hosts, uplinks >> 1, spines >> 1)
             groups = tuple(share._replace(hosts=0) for share in links.groups if share.uplinks)
-            return MoveDecision(new, "elsewhere", replace(links, groups=groups))
+            return NewPlacement(new, "elsewhere", replace(links, groups=groups))
 
         if record.container:
             if self.model.inside[id].allocations:
                 with pytest.raises(Conflict):
-                    store.placement_changes.move(record, choose)
+                    store.placement_changes.begin(record, choose)
             return
-        record = store.placement_changes.move(record, choose)
+        record = store.placement_changes.begin(record, choose)
         assert record.leaving == self.model.allocations[id]
         self.model.change(record.held)
 

@@ -34,11 +34,11 @@ from laas_service.app.ports.compute import (
     ServerMoves,
     SlotMoves,
 )
-from laas_service.app.ports.limits import Limited
+from laas_service.app.ports.rate_limits import Limited
 from laas_service.app.records import AllocationRecord
 from laas_service.app.wording import reasons, waits
 from laas_service.app.worker import instructions as do
-from laas_service.app.worker.decide import hosts, limits
+from laas_service.app.worker.decide import hosts, rate_limits
 from laas_service.app.worker.instructions import ActFor, Log, Steps
 from laas_service.app.worker.memory import Memory
 from laas_service.app.worker.round import Round
@@ -245,7 +245,7 @@ class _Life:
             yield from do.hand_over(handover, handover.hosts)
         nova = (yield from do.seconds()) - begun
         by = yield from _confirmed_by()
-        limited = yield from limits.limit(self._round, record)
+        limited = yield from rate_limits.limit(self._round, record)
         outside = self._round.outside
         reason = reasons.active_reason(
             by, record.kind, scripted=outside.scripted, claimed=outside.claims_slots
@@ -257,10 +257,10 @@ class _Life:
         return (yield from self._note_limits(active, limited))
 
     def _note_limits(self, record: AllocationRecord, found: Limited | None) -> Next:
-        told = self.memory.limits
-        noted = limits.note(self._round, record, found, told.unlimited)
+        told = self.memory.rate_limits
+        noted = rate_limits.note(self._round, record, found, told.unlimited)
         record, unlimited = yield from noted
-        self.memory = replace(self.memory, limits=replace(told, unlimited=unlimited))
+        self.memory = replace(self.memory, rate_limits=replace(told, unlimited=unlimited))
         return record
 
     def _since(
@@ -283,7 +283,7 @@ class _Life:
             return (yield from do.turn_back(record, reasons.unusable_joining_reason(unusable)))
         yield from do.fence(record.id)
         yield from do.take_back(handover_of(self._fabric, record))
-        yield from limits.forget(self._round, record)
+        yield from rate_limits.forget(self._round, record)
         return (yield from do.hand_back(record, reasons.unusable_reason(unusable)))
 
     def _requeue(self, record: AllocationRecord) -> Next:
@@ -315,7 +315,7 @@ class _Life:
         if self._round.hands_over(record):
             emptied = (yield from do.time()) if record.force else record.updated_at
             yield from self._look_after(emptied)
-        yield from limits.forget(self._round, record)
+        yield from rate_limits.forget(self._round, record)
         by = yield from _confirmed_by()
         scripted = self._round.outside.scripted
         reason = reasons.freed_reason(by, record.kind, scripted=scripted)
@@ -464,7 +464,7 @@ class _Life:
         count as done.
         """
         if not self._round.outside.claims_slots:
-            limited = yield from limits.limit(self._round, record)
+            limited = yield from rate_limits.limit(self._round, record)
             proceeded = yield from self._proceed(record)
             return (yield from self._note_limits(proceeded, limited))
         yield from _hand_over_open(self._round, record)
@@ -479,9 +479,9 @@ class _Life:
             return (yield from do.transition(record, record.state, reason))
         if progress.under_way or progress.stuck:
             raise HostsBusy(waits.not_settled(progress.under_way, progress.stuck))
-        limited = yield from limits.limit(self._round, record)
+        limited = yield from rate_limits.limit(self._round, record)
         if limited is None:
-            yield from limits.forget(self._round, record)
+            yield from rate_limits.forget(self._round, record)
         by = yield from _confirmed_by()
         reason = reasons.settled_reason(lifecycle.check_changing(record))
         settled = yield from do.proceed(record, reason, confirmed_by=by)

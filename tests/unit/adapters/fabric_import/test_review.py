@@ -35,7 +35,7 @@ from laas_service.app.records import (
     FabricRecord,
     HostState,
     LinkState,
-    MoveDecision,
+    NewPlacement,
 )
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain import verification
@@ -564,7 +564,7 @@ def test_everything_that_is_recorded_by_number_is_renumbered(store):
     assert isinstance(moving, AllocationRecord)
     moving = store.allocations.transition(moving, State.ACTIVE, "handed over")
 
-    def elsewhere(ledger: Ledger) -> MoveDecision:
+    def elsewhere(ledger: Ledger) -> NewPlacement:
         ledger.release("moving")
         (held,) = [a for a in ledger.allocations.values() if a.id == "box"]
         topology = ledger.topology
@@ -576,9 +576,9 @@ def test_everything_that_is_recorded_by_number_is_renumbered(store):
         assert held.size == 8
         answer = POLICIES["lc"]().propose(taken, Request("moving", 6))
         assert isinstance(answer, Allocation)
-        return MoveDecision(answer, "elsewhere")
+        return NewPlacement(answer, "elsewhere")
 
-    moving = store.placement_changes.move(moving, elsewhere)
+    moving = store.placement_changes.begin(moving, elsewhere)
     store.components.set_leaf_state("f", on(layout, "leaf-1-3"), HostState.DRAINED)
     ledger, generation = store.fabrics.ledger("f")
     site = Site(layout.inventory, Random(1))

@@ -18,7 +18,13 @@ from laas_service.app.handovers import difference_of_handovers
 from laas_service.app.lifecycle import Action, AllocationFaults, Phase, State
 from laas_service.app.placement_changes import begin_link_repair
 from laas_service.app.ports.compute import Handover
-from laas_service.app.records import AllocationRecord, Drift, HostState, LinkState, MoveDecision
+from laas_service.app.records import (
+    AllocationRecord,
+    Drift,
+    HostState,
+    LinkState,
+    NewPlacement,
+)
 from laas_service.app.requests import AllocationRequest
 from laas_service.app.worker.converger import BATCH_SECONDS
 from laas_service.app.worker.round import Pace
@@ -1055,9 +1061,9 @@ def test_shared_hosts_are_routed_as_a_whole_and_slots_need_no_step_of_anybody(wo
         inner = fabric.ledger("p")
         answer = SharedSlots().change(inner, inner.allocations["x"], SlotDemand(3, 6.0))
         assert isinstance(answer, Allocation)
-        return MoveDecision(answer, "wider")
+        return NewPlacement(answer, "wider")
 
-    moved = world.store.placement_changes.move(record, change)
+    moved = world.store.placement_changes.begin(record, change)
     assert moved.change is None, "host links of 10 Gb/s take 1 * 6 and 1 * 1 beside it"
     assert moved.slots.bandwidth == 6.0
     for id in ("x", "y"):

@@ -25,18 +25,18 @@ from laas_service.app.ports.compute import (
     Occupant,
     ServerMoves,
 )
-from laas_service.app.ports.limits import Limited
+from laas_service.app.ports.rate_limits import Limited
 from laas_service.app.ports.subnet_manager import SubnetManager, SubnetManagerReader
 from laas_service.app.records import AllocationRecord, Drift, FabricRecord, Observation
 from laas_service.app.worker import decide
 from laas_service.app.worker import instructions as do
-from laas_service.app.worker.decide import drift, hosts, life, limits
+from laas_service.app.worker.decide import drift, hosts, life, rate_limits
 from laas_service.app.worker.instructions import Call, Kind, Log, Verb
 from laas_service.app.worker.memory import (
     NOTHING_REMEMBERED,
     DriftMemory,
     HostsMemory,
-    LimitsMemory,
+    RateLimitsMemory,
 )
 from laas_service.app.worker.round import Outside, Round, RoutesSeen, WorkerRules
 from laas_service.domain.allocation import Allocation, GroupShare, SlotDemand
@@ -219,7 +219,7 @@ def test_every_effect_is_named_and_begins_with_a_check_of_the_lease(store):
 
 def test_limits_are_told_once_and_looked_at_again_after_the_interval():
     outside = replace(OUTSIDE, limited_by="test")
-    round = replace(ROUND, outside=outside, rules=WorkerRules(limits_interval=10.0))
+    round = replace(ROUND, outside=outside, rules=WorkerRules(rate_limits_interval=10.0))
     shared = replace(record(State.ACTIVE, 0), slots=SlotDemand(2, 8.0))
     answers = ANSWERS | {
         do.allocations: [shared],
@@ -227,15 +227,15 @@ def test_limits_are_told_once_and_looked_at_again_after_the_interval():
         do.limit: Limited(changed=("port p",), open=("server s",)),
         do.note_limits: shared,
     }
-    wanted, memory = decided(limits.keep(round, LimitsMemory()), answers)
+    wanted, memory = decided(rate_limits.keep(round, RateLimitsMemory()), answers)
     assert wanted[0] == do.limit.asked("a", "blue", 8.0, frozenset())
     told = calls(wanted, do.note_drift, do.note_repaired)
     assert [w.verb for w in told] == [do.note_drift, do.note_repaired]
     assert {w.arguments[1] for w in told} == {Drift.RATES}
-    assert memory == LimitsMemory(NOW + timedelta(seconds=10), {"a": "server s"})
-    assert decided(limits.keep(round, memory), answers) == ([], memory)
+    assert memory == RateLimitsMemory(NOW + timedelta(seconds=10), {"a": "server s"})
+    assert decided(rate_limits.keep(round, memory), answers) == ([], memory)
     later = replace(round, now=NOW + timedelta(seconds=10))
-    again, _ = decided(limits.keep(later, memory), answers)
+    again, _ = decided(rate_limits.keep(later, memory), answers)
     assert Log("allocation a: server s", 20) in wanted
     assert Log("allocation a: server s", 20) not in again
 

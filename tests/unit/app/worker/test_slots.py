@@ -13,8 +13,8 @@ import pytest
 from laas_service.adapters.db.store import SqlStore
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import HostPart
-from laas_service.app.ports.limits import Limited
-from laas_service.app.records import Drift, MoveDecision
+from laas_service.app.ports.rate_limits import Limited
+from laas_service.app.records import Drift, NewPlacement
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import (
     Allocation,
@@ -36,7 +36,7 @@ class Claiming(FakeCompute):
     claims_slots: ClassVar[bool] = True
 
 
-class FakeLimits:
+class FakeRateLimits:
     name: ClassVar[str] = "neutron"
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class Sharers(World):
         super().__init__(store)
         self.consent = Consent(movable)
         self.compute = Claiming()
-        self.limits = FakeLimits()
-        self.converger = self.restarted(limits=self.limits)
+        self.rate_limits = FakeRateLimits()
+        self.converger = self.restarted(rate_limits=self.rate_limits)
         self.policy = SharedSlots()
         sharing = Sharing(2, 10.0)
         held = Allocation("p", 2, "test", (GroupShare(0, 0b11, 0),), sharing=sharing)
@@ -101,12 +101,12 @@ class Sharers(World):
             inner = fabric.ledger("p")
             answer = self.policy.change(inner, inner.allocations[id], demand)
             return (
-                MoveDecision(answer, "asked", settles=True)
+                NewPlacement(answer, "asked", settles=True)
                 if isinstance(answer, Allocation)
                 else answer
             )
 
-        return self.store.placement_changes.move(record, choose)
+        return self.store.placement_changes.begin(record, choose)
 
     def handed(self, id: str):
         share = self.compute.aggregates[id].share
@@ -128,7 +128,7 @@ def test_slots_are_handed_over_and_taken_back(sharers):
     assert sum(sharers.handed("y").values()) == 1
     assert "p" not in sharers.compute.aggregates
     assert any("slots set in placement" in reason for reason in sharers.told("x"))
-    assert sharers.restarted(limits=sharers.limits).reconcile() == []
+    assert sharers.restarted(rate_limits=sharers.rate_limits).reconcile() == []
     sharers.release("x")
     sharers.converger.run_once()
     assert sharers.state("x") is State.RELEASED
@@ -169,8 +169,8 @@ def test_a_server_goes_with_a_move_that_its_owner_consents_to(store):
     unit = dict(held.units)[full][0]
     units = {full: dict(held.units)[full][1:], other: (*dict(held.units)[other], unit)}
     moved = replace(held, units=tuple(sorted(units.items())), moves=((unit, full, other),))
-    sharers.store.placement_changes.move(
-        record, lambda f: MoveDecision(replace(placed, slots=moved), "asked")
+    sharers.store.placement_changes.begin(
+        record, lambda f: NewPlacement(replace(placed, slots=moved), "asked")
     )
     sharers.converger.run_once()
     assert sharers.store.allocations.get("x").change is None, sharers.error("x")
@@ -181,15 +181,15 @@ def test_a_server_goes_with_a_move_that_its_owner_consents_to(store):
 def test_less_bandwidth_is_limited_before_others_get_it(sharers):
     sharers.compute.slots["x"] = sharers.handed("x")
     sharers.change("x", SlotDemand(3, 0.5))
-    sharers.limits.down = True
+    sharers.rate_limits.down = True
     sharers.converger.run_once()
     promised = {p.link: p.certain for p in sharers.store.allocations.get("x").held.slots.promised}
     assert sharers.store.allocations.get("x").change is not None
-    sharers.limits.down = False
+    sharers.rate_limits.down = False
     sharers.later()
     sharers.converger.run_once()
     assert sharers.store.allocations.get("x").change is None
-    assert sharers.limits.limits["x"][0] == 0.5
+    assert sharers.rate_limits.limits["x"][0] == 0.5
     now = {p.link: p.certain for p in sharers.store.allocations.get("x").held.slots.promised}
     assert all(now[link] * 2 == promised[link] for link in now)
 
@@ -197,22 +197,22 @@ def test_less_bandwidth_is_limited_before_others_get_it(sharers):
 def test_servers_that_come_are_limited_and_a_release_forgets(sharers):
     record = sharers.store.allocations.get("x")
     assert record.limited_by == "neutron"
-    assert sharers.limits.limits["x"] == (1.0, frozenset())
+    assert sharers.rate_limits.limits["x"] == (1.0, frozenset())
     sharers.compute.slots["x"] = {"node-0": 1}
     sharers.later()
     sharers.converger.run_once()
-    assert sharers.limits.limits["x"][1] == {"server-0-on-node-0"}
+    assert sharers.rate_limits.limits["x"][1] == {"server-0-on-node-0"}
     sharers.compute.slots["x"] = {}
     sharers.release("x")
     sharers.converger.run_once()
-    assert "x" not in sharers.limits.limits
+    assert "x" not in sharers.rate_limits.limits
 
 
 def test_limits_that_others_changed_are_drift(sharers):
-    sharers.limits.found = Limited(("port q had no policy",))
+    sharers.rate_limits.found = Limited(("port q had no policy",))
     sharers.later()
     sharers.converger.run_once()
-    sharers.limits.found = Limited()
+    sharers.rate_limits.found = Limited()
     found = sharers.store.observations.drift("f")
     assert found[Drift.RATES] == 2  # one for each allocation
 
@@ -224,7 +224,7 @@ def test_a_stochastic_demand_has_no_limit(sharers):
     sharers.converger.run_once()
     assert sharers.state("z") is State.ACTIVE
     assert sharers.store.allocations.get("z").limited_by is None
-    assert "z" not in sharers.limits.limits
+    assert "z" not in sharers.rate_limits.limits
 
 
 def test_slots_that_differ_are_drift_and_are_set_again(sharers):

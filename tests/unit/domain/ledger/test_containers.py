@@ -203,7 +203,7 @@ def test_a_container_does_not_change_under_who_is_inside(nested):
 
 
 def test_what_ifs_see_containers_as_owners(nested):
-    room = make_room(POLICIES["lc"](), nested.surface(), Request("x", 27))
+    room = make_room(POLICIES["lc"](), nested.flattened(), Request("x", 27))
     assert room is not None
     assert room.releases == ("free", "outer")
     view = nested.within(Masks.whole(FULL))

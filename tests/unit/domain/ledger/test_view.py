@@ -24,7 +24,7 @@ VERBS = {
 
 
 def read(view: LedgerView) -> tuple[object, ...]:
-    copy: Ledger = view.surface()
+    copy: Ledger = view.flattened()
     copy.release("x")
     return view.free_hosts[0], view.allocations["x"], view.ledger("x").free_spines[0]
 

@@ -17,7 +17,7 @@ from laas_service.domain.allocation import Allocation, Request
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.routing.fabric_tables import forwarding_tables
-from laas_service.domain.routing.service_routes import Turns
+from laas_service.domain.routing.service_routes import AllowedTurns
 from laas_service.domain.verification import (
     Walks,
     credit_loop,
@@ -117,11 +117,11 @@ def test_turns_are_accepted_only_while_no_cycle_closes():
     """Leaves 0 and 1, switches 2 and 3 above both; a turn at each leaf would close a cycle."""
     neighbors = [[2, 3], [2, 3], [0, 1], [0, 1]]
     for turns in permutations([(2, 0, 3), (3, 1, 2)]):
-        assert [Turns(neighbors, []).allow([turn]) for turn in turns] == [True, True]
-        both = Turns(neighbors, [])
+        assert [AllowedTurns(neighbors, []).allow([turn]) for turn in turns] == [True, True]
+        both = AllowedTurns(neighbors, [])
         assert [both.allow([turn]) for turn in turns] == [True, False]
         assert both.known(turns[:1])
         assert not both.known(turns)
-    one_leaf = Turns(neighbors, [])
+    one_leaf = AllowedTurns(neighbors, [])
     assert one_leaf.allow([(2, 0, 3), (3, 0, 2)])
-    assert not Turns(neighbors, [(2, 0, 3)]).allow([(3, 0, 2), (3, 1, 2)])
+    assert not AllowedTurns(neighbors, [(2, 0, 3)]).allow([(3, 0, 2), (3, 1, 2)])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Sending limits: which servers of class ``shared`` to limit; pure.
+"""Rate limits: which servers of class ``shared`` to limit; pure.
 
 Servers come at any time, so their ports are looked at again and again. A limit that others changed
 is drift: counted, told once, and set again, also where drift is only reported, because other
@@ -13,19 +13,19 @@ from datetime import timedelta
 
 from laas_service.app.handovers import handover_of
 from laas_service.app.lifecycle import HANDED_OVER
-from laas_service.app.ports.limits import Limited
+from laas_service.app.ports.rate_limits import Limited
 from laas_service.app.records import AllocationRecord, Drift
 from laas_service.app.wording import reasons
 from laas_service.app.worker import instructions as do
 from laas_service.app.worker.instructions import Log, Steps
-from laas_service.app.worker.memory import LimitsMemory
+from laas_service.app.worker.memory import RateLimitsMemory
 from laas_service.app.worker.round import Round
 from laas_service.domain.allocation import SlotDemand
 from laas_service.domain.errors import ConcurrentUpdate, LaasError
 from laas_service.domain.wording import listed
 
 
-def keep(round: Round, memory: LimitsMemory) -> Steps[LimitsMemory]:
+def keep(round: Round, memory: RateLimitsMemory) -> Steps[RateLimitsMemory]:
     """Limit the servers of the fabric if it is time; errors are logged."""
     is_early = memory.next_look is not None and round.now < memory.next_look
     if round.outside.limited_by is None or is_early:
@@ -42,7 +42,7 @@ def keep(round: Round, memory: LimitsMemory) -> Steps[LimitsMemory]:
         except LaasError as error:
             yield Log(f"allocation {record.id}: what servers send is not limited: {error}")
     ended = yield from do.time()
-    return LimitsMemory(ended + timedelta(seconds=round.rules.limits_interval), unlimited)
+    return RateLimitsMemory(ended + timedelta(seconds=round.rules.rate_limits_interval), unlimited)
 
 
 def _keep_one(

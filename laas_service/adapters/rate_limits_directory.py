@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from laas_service.adapters.neutron import kilobits, policy_name
-from laas_service.app.ports.limits import Limited
+from laas_service.app.ports.rate_limits import Limited
 from laas_service.domain.errors import Unavailable
 
 
-class DirectoryLimits:
-    """The ``SendingLimits`` port on a directory; nobody checks that the scripts are run.
+class DirectoryRateLimits:
+    """The ``RateLimits`` port on a directory; nobody checks that the scripts are run.
 
     Errors of all methods: ``Unavailable`` when the directory cannot be written.
     """

@@ -19,7 +19,7 @@ class Limited:
     open: tuple[str, ...] = ()
 
 
-class SendingLimits(Protocol):
+class RateLimits(Protocol):
     """Keeps servers to the bandwidth that they send. Every method is safe to repeat.
 
     Errors of all methods: as those of ``Compute``.

@@ -15,7 +15,7 @@ from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.laas import Laas
 from laas_service.domain.policies.simple import Simple
 from laas_service.domain.search.known_fits import KnownFits
-from laas_service.domain.search.limits import most_that_may_fit, surely_in_pod
+from laas_service.domain.search.size_bounds import most_that_may_fit, surely_in_pod
 from laas_service.domain.topology import Topology, Xgft
 
 TREE = Topology(Xgft((2, 4, 4), (1, 2, 3)))  # 4 pods of 4 leaves of 2 hosts
