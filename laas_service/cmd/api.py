@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from laas_service.app.use_cases import UseCases
-    from laas_service.wiring.parts import Parts
+    from laas_service.wiring.composition import Composition
 
 LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def application(conf: cfg.ConfigOpts, use_cases: UseCases) -> Flask:
     return create_app(use_cases, conf, authenticate)
 
 
-def unread_switches(conf: cfg.ConfigOpts, parts: Parts) -> str | None:
+def unread_switches(conf: cfg.ConfigOpts, parts: Composition) -> str | None:
     """Why nobody reads the switches back; None if somebody does.
 
     A worker elsewhere may have other options of OpenSM; what it last recorded counts.
@@ -67,7 +67,7 @@ def unread_switches(conf: cfg.ConfigOpts, parts: Parts) -> str | None:
     return parts.subnet_managers.unread_switches()
 
 
-def warn(conf: cfg.ConfigOpts, parts: Parts) -> None:
+def warn(conf: cfg.ConfigOpts, parts: Composition) -> None:
     """Log that the database may lose requests, or that nobody reads the switches back.
 
     Raises:
@@ -93,12 +93,14 @@ def collect_between_requests(app: Flask, collector: Collector) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; requests in progress are finished first."""
     conf = daemon_configured("laas-api", argv, CLI)
-    from laas_service.wiring.parts import Parts
+    from laas_service.wiring.composition import Composition
 
-    return exit_status("laas-api", lambda: serve(conf, Parts(conf), argv), (LaasError, OSError))
+    return exit_status(
+        "laas-api", lambda: serve(conf, Composition(conf), argv), (LaasError, OSError)
+    )
 
 
-def serve(conf: cfg.ConfigOpts, parts: Parts, args: Sequence[str] | None = None) -> None:
+def serve(conf: cfg.ConfigOpts, parts: Composition, args: Sequence[str] | None = None) -> None:
     """Listen until a signal arrives; with --all-in-one, run the worker too.
 
     ``conf`` was made of ``args``. SIGHUP reads its files again.

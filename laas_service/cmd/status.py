@@ -72,9 +72,9 @@ class UpgradeChecks(upgradecheck.UpgradeCommands):
         return made
 
     def _connect(self) -> None:
-        from laas_service.wiring.parts import Parts
+        from laas_service.wiring.composition import Composition
 
-        self.parts = Parts(self._conf)
+        self.parts = Composition(self._conf)
 
     def check(self) -> Code:
         """Run all checks. The log is set up first, so that log lines stay out of the table."""

@@ -14,7 +14,7 @@ from laas_service.cmd.process import daemon_configured, exit_status, interrupt_o
 from laas_service.cmd.reloading import on_hangup
 
 if TYPE_CHECKING:
-    from laas_service.wiring.parts import Parts
+    from laas_service.wiring.composition import Composition
 
 LOG = logging.getLogger(__name__)
 
@@ -22,15 +22,15 @@ LOG = logging.getLogger(__name__)
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. The first finishes the current step; a second aborts it."""
     conf = daemon_configured("laas-worker", argv)
-    from laas_service.wiring.parts import Parts
+    from laas_service.wiring.composition import Composition
 
     interrupt_on_sigterm()
-    parts = Parts(conf)
+    parts = Composition(conf)
     on_hangup(conf, argv, parts.reload)
     return exit_status("laas-worker", lambda: work(parts))
 
 
-def work(parts: Parts) -> None:
+def work(parts: Composition) -> None:
     """Run the worker until a signal arrives. Raises: InvalidInput, Unavailable."""
     for weak in parts.database.weak_settings():
         LOG.warning(weak)

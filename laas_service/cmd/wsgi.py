@@ -18,7 +18,7 @@ from oslo_config import cfg
 
 from laas_service.cmd import api, process
 from laas_service.domain.errors import InvalidInput, LaasError
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 
 LOG = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def configured(directory: Path) -> cfg.ConfigOpts:
 
 def _application() -> Flask:
     conf = configured(Path(os.environ.get("LAAS_CONFIG_DIR", DIRECTORY)))
-    parts = Parts(conf)
+    parts = Composition(conf)
     app = api.application(conf, parts.use_cases(parts.waker))
     api.collect_between_requests(app, parts.collector)
     try:

@@ -36,7 +36,7 @@ from opensm_writer.serve import WITH_GUIDS
 class Database:
     """The engine, the store and their upkeep; each part is made on first use and kept.
 
-    ``at`` as for ``Parts``. Raises (of every part): as ``Parts``.
+    ``at`` as for ``Composition``. Raises (of every part): as ``Composition``.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, at: Callable[[str], None]) -> None:

@@ -39,7 +39,7 @@ from opensm_writer.tools import Tools
 class SubnetManagers:
     """What reaches a subnet manager; each part is made on first use and kept.
 
-    ``wake`` gives what wakes workers. Raises (of every part): as ``Parts``.
+    ``wake`` gives what wakes workers. Raises (of every part): as ``Composition``.
     """
 
     def __init__(

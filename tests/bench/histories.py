@@ -34,7 +34,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.requests import AllocationRequest
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.unit.adapters.test_store import HOSTS, SMALL, across_pods
 
 KEPT_DAYS = 30
@@ -97,7 +97,7 @@ def served(url: str, directory: str) -> FlaskClient:
     conf([], project="laas", default_config_files=[], default_config_dirs=[])
     conf.set_override("connection", url, group="database")
     conf.set_override("state_dir", directory)
-    return application(conf, Parts(conf).use_cases(lambda: None)).test_client()
+    return application(conf, Composition(conf).use_cases(lambda: None)).test_client()
 
 
 def get(client: FlaskClient, path: str) -> None:

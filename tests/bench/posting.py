@@ -31,7 +31,7 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.fabric_import import generator
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.bench.policies import RADIX
 from tests.storm.journal import share, table
 
@@ -53,7 +53,7 @@ class Posting:
         conf.set_override("state_dir", str(directory))
         conf.set_override("connection", f"sqlite:///{directory}/laas.sqlite", "database")
         conf.set_override("access", "together", "sharing")
-        self.parts = parts = Parts(conf)
+        self.parts = parts = Composition(conf)
         self.client = application(conf, parts.use_cases(lambda: None)).test_client()
         self._statements = 0
         event.listen(parts.database.engine, "before_cursor_execute", self._count)

@@ -47,7 +47,7 @@ from sqlalchemy import Engine, event
 from laas_service.cmd import manage
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.bench import house, idling
 from tests.storm.journal import table
 
@@ -219,7 +219,7 @@ class Service:
         register_opts(conf)
         files = [str(self.config)]
         conf([], project="laas", default_config_files=files, default_config_dirs=[])
-        self.parts = Parts(conf)
+        self.parts = Composition(conf)
         use_cases = self.parts.use_cases(lambda: None)
         self.client = application(conf, use_cases).test_client()
         use_cases.prepare()  # as laas-api does

@@ -25,7 +25,7 @@ from laas_service.domain.errors import Unavailable
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import Link
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from opensm_writer import parse
 from tests.drafts import on_ledger
 from tests.faults.fabrics import Fabric
@@ -114,7 +114,7 @@ class Site:
         self.config = here / "laas.conf"
         self._configure()
         conf = options_from(self.config)
-        self.parts = Parts(conf)
+        self.parts = Composition(conf)
         self.parts.database.upgrade()
         self.store = self.parts.store
         self.store.fabrics.add(ID, self.topology, self.inventory)

@@ -13,7 +13,7 @@ import pytest
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.cmd import api
 from laas_service.domain.errors import InvalidInput
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.options import options_from
 from tests.waiting import eventually
 
@@ -41,7 +41,7 @@ class Site:
         text = CONFIGURATION.format(directory=directory, lease=lease)
         (directory / "laas.conf").write_text(text)
         conf = options_from(directory / "laas.conf")
-        self.parts = Parts(conf)
+        self.parts = Composition(conf)
         self.parts.database.upgrade()
         made = generate(Description(xgft="2;4,4;1,4"))
         self.parts.store.fabrics.add("main", made.topology, made.inventory)

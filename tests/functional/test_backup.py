@@ -9,7 +9,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.errors import Conflict
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from opensm_writer import fileset
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import Tool
@@ -23,7 +23,7 @@ class Site(Tool):
     """A state directory with a fabric of 32 hosts; ``parts`` are those of a new process."""
 
     def parts(self):
-        return Parts(options_from(self._config))
+        return Composition(options_from(self._config))
 
     def lose(self):
         """Delete the database; files, aggregates and switches stay."""

@@ -21,7 +21,7 @@ import pytest
 import requests
 
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.marks import needs_rabbitmq
 from tests.options import options_from
 from tests.servers.leash import spawn
@@ -55,7 +55,7 @@ class Site:
         self.processes = {}
         self.configure(**settings)
         conf = options_from(self.config)
-        self.parts = Parts(conf)
+        self.parts = Composition(conf)
         self.connected = [self.parts]
         self.parts.database.upgrade()
         made = generate(Description(xgft="2;4,4;1,4"))
@@ -151,7 +151,7 @@ class Site:
 
     def bus(self):
         """A further connection of this process to the broker."""
-        self.connected.append(Parts(self.parts._conf))
+        self.connected.append(Composition(self.parts._conf))
         bus = self.connected[-1].bus
         assert bus is not None
         return bus

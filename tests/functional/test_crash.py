@@ -37,7 +37,7 @@ from laas_service.domain.verification import (
     shape_violations,
     walk_violations,
 )
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from opensm_writer import fileset, parse
 from tests.options import options_from
 from tests.walks import Hop, Walks
@@ -70,21 +70,21 @@ class Site:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def parts(self, at: Callable[[str], None] = lambda step: None) -> Parts:
+    def parts(self, at: Callable[[str], None] = lambda step: None) -> Composition:
         conf = options_from()
         conf.set_override("state_dir", str(self.directory))
         conf.set_override("enabled_policies", ["jigsaw"], group="api")
         conf.set_override("retry_first", 0.01, group="worker")
         conf.set_override("lease_seconds", 3600.0, group="worker")
         conf.set_override("make_room", "on", group="queue")
-        return Parts(conf, at=at)
+        return Composition(conf, at=at)
 
     def copy(self, to: Path) -> "Site":
         shutil.copytree(self.directory, to, symlinks=True)
         return Site(to)
 
 
-def converge(parts: Parts) -> None:
+def converge(parts: Composition) -> None:
     """Act as the worker until no step is due.
 
     A lease of a worker killed on this machine is free at once, so that nothing waits for it.
@@ -108,7 +108,7 @@ def set_up(site: Site) -> None:
     converge(parts)
 
 
-def allocate(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def allocate(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Allocate, acknowledge, and converge until the allocation is active."""
     converge(parts)
     answer = parts.use_cases(wake=lambda: None).allocations.allocate(OPERATOR, WISH)
@@ -117,7 +117,7 @@ def allocate(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     converge(parts)
 
 
-def release(parts: Parts, acknowledge: Callable[[str], None], *, force: bool = False) -> None:
+def release(parts: Composition, acknowledge: Callable[[str], None], *, force: bool = False) -> None:
     converge(parts)
     (id,) = [r.id for r in parts.store.allocations.page() if r.name == "a"]
     parts.use_cases(wake=lambda: None).allocations.release(OPERATOR, id, force=force)
@@ -125,11 +125,11 @@ def release(parts: Parts, acknowledge: Callable[[str], None], *, force: bool = F
     converge(parts)
 
 
-def forced_release(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def forced_release(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     release(parts, acknowledge, force=True)
 
 
-def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def wait(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Queue a request that fits only after another allocation is released; release that one."""
     allocations = parts.use_cases(wake=lambda: None).allocations
     answer = allocations.allocate(OPERATOR, WAITER)
@@ -141,7 +141,7 @@ def wait(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     converge(parts)
 
 
-def crowd(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def crowd(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Fill the fabric, but for a host beside the movable tenant and one on another leaf."""
     converge(parts)
     allocations = parts.use_cases(wake=lambda: None).allocations
@@ -156,7 +156,7 @@ def crowd(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     converge(parts)
 
 
-def make_room(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def make_room(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Queue a request that fits only after another tenant has moved."""
     run_move_scripts(parts)
     allocations = parts.use_cases(wake=lambda: None).allocations
@@ -166,7 +166,7 @@ def make_room(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     converge(parts)
 
 
-def run_move_scripts(parts: Parts) -> None:
+def run_move_scripts(parts: Composition) -> None:
     """From now on somebody runs the scripts that move servers as soon as they are written."""
     asked, directory = parts.compute.move_servers, Path(parts._conf.compute.directory)
 
@@ -179,7 +179,7 @@ def run_move_scripts(parts: Parts) -> None:
     parts.compute.move_servers = move_servers  # type: ignore[method-assign]
 
 
-def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def repair(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Mark a link as failed, as the operator does; the worker replaces it."""
     converge(parts)
     link = (Path(parts._conf.state_dir) / "fails").read_text()
@@ -190,7 +190,7 @@ def repair(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     converge(parts)
 
 
-def resize(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def resize(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Ask for nine hosts, then, once the tenant has them, for three."""
     converge(parts)
     changes = parts.use_cases(wake=lambda: None).changes
@@ -203,7 +203,7 @@ def resize(parts: Parts, acknowledge: Callable[[str], None]) -> None:
             converge(parts)
 
 
-def nest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def nest(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Allocate a container and an allocation inside it."""
     allocations = parts.use_cases(wake=lambda: None).allocations
     outer = allocations.allocate(OPERATOR, HOLDER)
@@ -217,7 +217,7 @@ def nest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     converge(parts)
 
 
-def unnest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def unnest(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Release both allocations, the inner one first."""
     allocations = parts.use_cases(wake=lambda: None).allocations
     for name in ("c", "a"):
@@ -228,7 +228,7 @@ def unnest(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     acknowledge("gone")
 
 
-def restart(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def restart(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Act as a worker that starts: take all steps, then compare; no drift may be left."""
     converge(parts)
     assert parts.fabric_leases.reconcile() == []
@@ -393,7 +393,7 @@ def empty(tmp_path_factory):
     return site
 
 
-def set_up_and_forget(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def set_up_and_forget(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     set_up(Site(Path(parts._conf.state_dir)))
 
 

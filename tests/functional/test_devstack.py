@@ -30,7 +30,7 @@ from laas_service.adapters import messaging
 from laas_service.api import auth, microversions
 from laas_service.domain.errors import InvalidInput
 from laas_service.wiring.agent import agent
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.options import options_from
 from tests.scripts import executable
 
@@ -227,7 +227,7 @@ def test_the_configuration_is_what_the_service_understands(machine):
     assert conf.keystone_authtoken.service_token_roles_required
     assert (conf.compute.kind, conf.compute.pool) == ("nova", "laas-pool")
     assert conf.transport_url == "rabbit://stackrabbit:secret@192.0.2.7:5672/"
-    parts = Parts(conf)
+    parts = Composition(conf)
     assert parts.bus is not None
     assert parts.notifier is not None
     assert parts.compute is not None
@@ -251,7 +251,7 @@ def test_every_option_that_is_written_is_known(machine, file):
 
 def test_without_rabbit_there_is_no_bus(machine):
     machine.run("stack post-config", services="n-api,key,mysql", LAAS_NOTIFICATIONS="noop")
-    parts = Parts(configured(machine))
+    parts = Composition(configured(machine))
     assert parts.bus is None
     assert parts.notifier is None
 
@@ -288,7 +288,7 @@ def test_the_catalog_has_the_service_under_the_type_that_clients_ask_for(machine
 
 def test_the_sample_fabric_has_novas_hosts_and_leaves_the_rest_out(machine):
     machine.run("stack post-config", "stack extra")
-    parts = Parts(configured(machine))
+    parts = Composition(configured(machine))
     [fabric] = parts.store.fabrics.all()
     assert fabric.id == "default"
     names = {
@@ -309,7 +309,7 @@ def test_with_ironic_the_hosts_are_its_nodes(machine):
     conf = configured(machine)
     assert conf.compute.kind == "nova"
     assert conf.ironic.region_name == "RegionOne"
-    [fabric] = Parts(conf).store.fabrics.all()
+    [fabric] = Composition(conf).store.fabrics.all()
     assert {"node-0", "node-1", "node-10"} <= set(fabric.inventory.host_names)
     ironic = (machine.top / "etc" / "ironic.conf").read_text()
     assert "rbac_service_role_elevated_access = True" in ironic
@@ -350,7 +350,7 @@ def test_an_agent_where_opensm_runs(machine):
     assert conf.opensm.agent_fabric == "default"
     assert "[database]" not in machine.files()[f"laas/{AGENT_CONF}"]
     conf.set_override("endpoint_override", "https://192.0.2.7/laas", group="laas")  # no Keystone
-    parts = Parts(conf)
+    parts = Composition(conf)
     assert agent(conf) is not None
     assert parts.bus is not None
     assert conf.laas.username == "laas-opensm-agent"
@@ -388,7 +388,7 @@ def test_every_phase_can_run_again(machine):
     machine.run(*(phase for phase in STACK for _ in range(2)))
     assert machine.files() == first
     assert machine.cloud() == cloud
-    assert len(Parts(configured(machine)).store.fabrics.all()) == 1
+    assert len(Composition(configured(machine)).store.fabrics.all()) == 1
 
 
 @pytest.mark.parametrize(

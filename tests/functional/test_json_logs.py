@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from laas_service.adapters.fabric_import.generator import Description, generate
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.options import options_from
 from tests.servers.leash import spawn
 from tests.waiting import PATIENCE
@@ -44,7 +44,7 @@ def config(tmp_path) -> str:
     (tmp_path / "laas.conf").write_text(CONFIGURATION.format(directory=tmp_path))
     (tmp_path / "file").write_text("in the way")
     conf = options_from(tmp_path / "laas.conf")
-    parts = Parts(conf)
+    parts = Composition(conf)
     parts.database.upgrade()
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.fabrics.add("main", made.topology, made.inventory)

@@ -36,7 +36,7 @@ from laas_service.domain.errors import (
     NotFound,
     Unavailable,
 )
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.nova_standin import EVERYBODY, TOKEN, Cloud, Fault, Handler, Server
 from tests.options import options_from
 from tests.waiting import at_once
@@ -85,7 +85,7 @@ def parts_of(file):
     conf.set_override("state_dir", str(file.parent))
     with closing(sqlite3.connect(file.parent / "laas.sqlite")) as copy:
         database().backup(copy)
-    return Parts(conf)
+    return Composition(conf)
 
 
 @cache
@@ -94,7 +94,7 @@ def database():
     directory = tempfile.mkdtemp()
     conf = options_from()
     conf.set_override("state_dir", directory)
-    Parts(conf).database.upgrade()
+    Composition(conf).database.upgrade()
     return sqlite3.connect(f"{directory}/laas.sqlite", check_same_thread=False)
 
 
@@ -1078,7 +1078,7 @@ def test_no_login_configured(tmp_path):
     conf = options_from()
     conf.set_override("kind", "nova", group="compute")
     with pytest.raises(InvalidInput, match="auth_type"):
-        _ = Parts(conf).compute
+        _ = Composition(conf).compute
 
 
 def test_the_time_out_is_always_set(server, cloud, tmp_path, sessions):

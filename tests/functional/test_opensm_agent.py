@@ -29,7 +29,7 @@ from laas_service.adapters.fabric_import.netlist import netlist, node_id
 from laas_service.client.rest import SERVICE_TYPE, Rest
 from laas_service.domain.faults.reading import PortState
 from laas_service.domain.verification import physical_tables, walk_violations
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from opensm_writer import fileset, parse
 from tests.functional.test_opensm_keys import (
     FULL,
@@ -186,8 +186,8 @@ class Site:
             api.wait_for(f"{machine.port.url}/healthcheck")
         self.start("worker", "worker", self.configs[0])
 
-    def parts(self) -> Parts:
-        return Parts(options_from(self.configs[0]))
+    def parts(self) -> Composition:
+        return Composition(options_from(self.configs[0]))
 
     def agent(
         self,

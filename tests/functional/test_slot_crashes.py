@@ -37,7 +37,7 @@ from laas_service.app.sharing.slot_changes import SlotsRequest
 from laas_service.domain.allocation import Sharing, SlotDemand
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.moves.consent import Consent, Movable
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests import crashes as page
 from tests.functional.test_crash import Site, converge, crashes, in_process
 from tests.nova_standin import TOKEN, Cloud, Server
@@ -83,7 +83,7 @@ class CloudSite(Site):
     server: Server
     losses: Losses | None = None
 
-    def parts(self, at: Callable[[str], None] | None = None) -> Parts:
+    def parts(self, at: Callable[[str], None] | None = None) -> Composition:
         """``at`` is also called after each change at Nova and placement."""
         conf = cfg.ConfigOpts()
         options.register_opts(conf)
@@ -102,7 +102,9 @@ class CloudSite(Site):
         conf.set_override("lease_seconds", 3600.0, group="worker")
         if at is not None:
             _watch(at, self.losses)
-        return Parts(conf, at=_losing(at, self.losses) if at and self.losses else at or _ignore)
+        return Composition(
+            conf, at=_losing(at, self.losses) if at and self.losses else at or _ignore
+        )
 
     def copy(self, to: Path) -> CloudSite:
         super().copy(to)
@@ -180,7 +182,7 @@ def told(step: str) -> str:
     return step
 
 
-Act = Callable[[Parts, Callable[[str], None]], None]
+Act = Callable[[Composition, Callable[[str], None]], None]
 """What a process does."""
 
 COUNTING: list[bool] = []
@@ -195,7 +197,7 @@ def counted(step: str) -> bool:
 # -- what processes do -------------------------------------------------------------
 
 
-def rounds(parts: Parts, done: Callable[[], bool], what: str) -> None:
+def rounds(parts: Composition, done: Callable[[], bool], what: str) -> None:
     """Act as the worker until something is done."""
 
     def seen() -> bool:
@@ -205,25 +207,25 @@ def rounds(parts: Parts, done: Callable[[], bool], what: str) -> None:
     eventually(seen, what, pause=0.02)
 
 
-def record(parts: Parts, name: str) -> AllocationRecord | None:
+def record(parts: Composition, name: str) -> AllocationRecord | None:
     everything = parts.store.allocations.page()
     found = [r for r in everything if r.name == name and r.state is not State.RELEASED]
     assert len(found) <= 1, f"{name} was allocated twice"
     return found[0] if found else None
 
 
-def settled(parts: Parts, name: str) -> bool:
+def settled(parts: Composition, name: str) -> bool:
     found = record(parts, name)
     return found is not None and found.state is State.ACTIVE and found.change is None
 
 
-def ask(parts: Parts, asked: AllocationRequest) -> AllocationRecord:
+def ask(parts: Composition, asked: AllocationRequest) -> AllocationRecord:
     answer = parts.use_cases(wake=lambda: None).allocations.allocate(caller(asked.name), asked)
     assert isinstance(answer, AllocationView), answer
     return answer.record
 
 
-def set_up(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def set_up(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """A fabric whose hosts are pooled, hosts that are shared, and a neighbour there."""
     parts.database.upgrade()
     made = generate(Description(xgft="2;2,4;1,2"))
@@ -234,13 +236,13 @@ def set_up(parts: Parts, acknowledge: Callable[[str], None]) -> None:
         rounds(parts, partial(settled, parts, asked.name), f"{asked.name} is active")
 
 
-def begin(parts: Parts) -> None:
+def begin(parts: Composition) -> None:
     """Do what is left from before."""
     converge(parts)
     COUNTING.append(True)
 
 
-def allocate(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def allocate(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     begin(parts)
     acknowledge(ask(parts, WISH).id)
     rounds(parts, lambda: settled(parts, "a"), "a is active")
@@ -250,7 +252,7 @@ GROWTH: dict[str, Any] = {}
 """The change of slots in which one server moves; found once, known to all processes."""
 
 
-def grow(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def grow(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Ask for what needs a move; a server migrates."""
     begin(parts)
     found = record(parts, "a")
@@ -270,7 +272,7 @@ def _grown() -> SlotDemand:
     return SlotDemand(GROWTH["slots"], GROWTH["bandwidth"])
 
 
-def release(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def release(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     begin(parts)
     if (found := record(parts, "a")) is not None:
         parts.use_cases(wake=lambda: None).allocations.release(caller("a"), found.id)
@@ -278,7 +280,7 @@ def release(parts: Parts, acknowledge: Callable[[str], None]) -> None:
     rounds(parts, lambda: record(parts, "a") is None, "a is released")
 
 
-def repeated(act: Act, parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def repeated(act: Act, parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """Clients ask again, and workers go on, when they are told that something does not answer."""
     while True:
         try:
@@ -287,7 +289,7 @@ def repeated(act: Act, parts: Parts, acknowledge: Callable[[str], None]) -> None
             continue
 
 
-def restart(parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def restart(parts: Composition, acknowledge: Callable[[str], None]) -> None:
     """A worker that starts takes all steps; then nothing differs."""
 
     def done() -> bool:
@@ -508,7 +510,9 @@ def lost(
         yield lossy, step
 
 
-def noted(site: CloudSite, act: Act, parts: Parts, acknowledge: Callable[[str], None]) -> None:
+def noted(
+    site: CloudSite, act: Act, parts: Composition, acknowledge: Callable[[str], None]
+) -> None:
     """Act until nothing is lost any more, and write down what was."""
     repeated(act, parts, acknowledge)
     assert site.losses is not None

@@ -16,7 +16,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.ports.compute import Handover
 from laas_service.app.ports.projects import Projects
 from laas_service.cmd import status
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from opensm_writer import fileset
 from opensm_writer.local import LocalSubnetManager
 from tests.functional.test_manage import EXAMPLE, Tool, tenants
@@ -67,7 +67,7 @@ def _rows(text):
 def hosts(check):
     """The hosts of the fabric."""
     conf = options_from(check._config)
-    fabric = Parts(conf).store.fabrics.get("main")
+    fabric = Composition(conf).store.fabrics.get("main")
     return [name for name in fabric.inventory.host_names if name]
 
 
@@ -266,7 +266,7 @@ def test_novas_side(ready):
         assert "forged hints are not looked for: not allowed to list the servers" in said
         server.cloud.servers.clear()
         assert "there is no pool yet" in said
-        Parts(conf).compute.hand_over(Handover("lost", "p", ("node0",)))
+        Composition(conf).compute.hand_over(Handover("lost", "p", ("node0",)))
         code, said = ready.findings(rc=1)["Nova"]
         assert code == 1
         assert "allocation lost, which is not recorded" in said
@@ -299,7 +299,7 @@ def test_hosts_that_nova_does_not_know_or_calls_otherwise(ready):
 
 def test_allocations_of_a_project_that_keystone_does_not_have(ready, monkeypatch):
     conf = options_from(ready._config)
-    tenants(Parts(conf).store, "main", 2)
+    tenants(Composition(conf).store, "main", 2)
     assert ready.findings()["Projects"] == (0, None)
     monkeypatch.setattr(Projects, "is_gone", lambda self, project: project == "p")
     code, said = ready.findings(rc=1)["Projects"]
@@ -319,7 +319,7 @@ def test_the_candidates_of_other_projects(ready):
             placement={**login, "endpoint": f"{server.url}/placement"},
         )
         conf = options_from(ready._config)
-        compute = Parts(conf).compute
+        compute = Composition(conf).compute
         compute.pool([*ours, "node0", "node1"])
         _, said = ready.findings()["Nova"]
         assert "placement offers 1 hosts outside the pool to other projects (a request of " in said

@@ -21,7 +21,7 @@ from laas_service.domain.errors import Conflict, InvalidInput, Unavailable
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.topology import parse_link
 from laas_service.messages import Applied, Condition, ConfirmedBy
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from opensm_writer.desired import partitions
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.render import Settings
@@ -574,7 +574,7 @@ token_file = {path}/ufm-token
 
 def parts(directory, text):
     (directory / "laas.conf").write_text(f"[DEFAULT]\nstate_dir = {directory}\n[opensm]\n{text}")
-    return Parts(options_from(directory / "laas.conf"))
+    return Composition(options_from(directory / "laas.conf"))
 
 
 def test_combinations_of_options_that_are_refused(site, tmp_path):

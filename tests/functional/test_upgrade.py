@@ -22,7 +22,7 @@ from laas_service.adapters.db.types import Serial
 from laas_service.app.lifecycle import State
 from laas_service.cmd.api import application
 from laas_service.domain.errors import Unavailable
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.functional import earlier
 from tests.options import options_from
 from tests.servers import mariadb, postgresql
@@ -214,7 +214,7 @@ def test_the_api_answers_503_until_the_tables_are_current_and_then_serves(tmp_pa
     conf = options_from()
     conf.set_override("connection", url, group="database")
     conf.set_override("state_dir", str(tmp_path))
-    parts = Parts(conf)
+    parts = Composition(conf)
     earlier.make(url, "a052")
     client = application(conf, parts.use_cases(lambda: None)).test_client()
     wish = {"name": "new", "hosts": 2, "fabric": "g"}

@@ -16,7 +16,7 @@ from laas_service.adapters import ironic_nodes, neutron, service_rest
 from laas_service.adapters.nova import cloud
 from laas_service.adapters.ufm.rest import UfmRest, UfmSettings
 from laas_service.version import VERSION, user_agent
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.options import options_from
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ def test_requests_to_keystone_say_who_sends_them(listener, tmp_path):
     assert {agent.split()[0] for agent in listener.asked} == {"laas/1.0.0"}
     listener.asked.clear()
     with suppress(Exception):
-        Parts(conf).projects.check("blue")
+        Composition(conf).projects.check("blue")
     assert {agent.split()[0] for agent in listener.asked} == {"laas/1.0.0"}
 
 

@@ -15,7 +15,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest, AllocationView
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from opensm_writer import fileset
 from tests.options import options_from
 from tests.servers import postgresql
@@ -45,7 +45,7 @@ class Site:
         self.config = str(directory / "laas.conf")
         (directory / "laas.conf").write_text(CONFIGURATION.format(directory=directory, url=url))
         conf = options_from(self.config)
-        self.parts = Parts(conf)
+        self.parts = Composition(conf)
         self.parts.database.upgrade()
         made = generate(Description(xgft="2;4,4;1,4"))
         self.parts.store.fabrics.add("main", made.topology, made.inventory)

@@ -11,7 +11,7 @@ import pytest
 from keystoneauth1.adapter import Adapter
 
 from laas_service.adapters.ironic import IronicCompute
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.marks import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.options import options_from
 from tests.servers.ironic import Ironic
@@ -84,7 +84,7 @@ class Configured:
     compute: tuple[str, ...] = ()
     """Further lines of [compute]."""
 
-    def parts(self, user: str = "laas") -> Parts:
+    def parts(self, user: str = "laas") -> Composition:
         return parts_of(self.file(user))
 
     def file(self, user: str = "laas") -> Path:
@@ -107,9 +107,9 @@ class Configured:
         return file
 
 
-def parts_of(file: Path) -> Parts:
+def parts_of(file: Path) -> Composition:
     """Make our parts as a configuration says."""
-    return Parts(options_from(file))
+    return Composition(options_from(file))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from laas_service.app.ports.compute import Handover
 from laas_service.app.records import Caller
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.errors import InvalidInput, Unavailable
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.keystone.conftest import LONG
 from tests.nova_standin import Cloud, Fault, Server
 from tests.options import options_from
@@ -109,7 +109,7 @@ def made(keystone, tmp_path, monkeypatch):
                 ]
             )
         )
-        return Parts(options_from(file))
+        return Composition(options_from(file))
 
     return parts
 

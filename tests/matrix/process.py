@@ -26,7 +26,7 @@ from waitress.server import create_server
 from laas_service.adapters import openstack_calls
 from laas_service.cmd.api import application
 from laas_service.cmd.manage import main as manage
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.options import options_from
 
 GO, FAIL = "go", "fail"
@@ -75,7 +75,7 @@ def run(kind: str, config: Path, pipe: Connection, log: Path) -> None:
     link = Link(pipe)
     _note_sessions(link.sessions)
     conf = options_from(config)
-    parts = Parts(conf, at=link.at)
+    parts = Composition(conf, at=link.at)
     {"api": _api, "worker": _worker}[kind](conf, parts, link)
 
 
@@ -107,14 +107,14 @@ def _note_sessions(sessions: list[Any]) -> None:
     loading.load_session_from_conf_options = noted
 
 
-def _api(conf: cfg.ConfigOpts, parts: Parts, link: Link) -> None:
+def _api(conf: cfg.ConfigOpts, parts: Composition, link: Link) -> None:
     app = Around(application(conf, parts.use_cases(parts.waker)), link.at)
     server = create_server(app, host="127.0.0.1", port=0, threads=1)
     link.say("ready", server.effective_port)
     server.run()
 
 
-def _worker(conf: cfg.ConfigOpts, parts: Parts, link: Link) -> None:
+def _worker(conf: cfg.ConfigOpts, parts: Composition, link: Link) -> None:
     """Run a round for each message; log an exception as the worker's own loop does."""
     if parts.notifier:
         parts.notifier.start()

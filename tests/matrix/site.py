@@ -20,7 +20,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.adapters.fabric_import.netlist import netlist
 from laas_service.app.records import LinkState
 from laas_service.domain.topology import LeafLink
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests import nova_standin
 from tests.ibsim import Simulator
 from tests.matrix.proxy import Proxy
@@ -212,9 +212,9 @@ class Site:
             parts.store.fabrics.add("f", FABRIC.topology, FABRIC.inventory)
 
     @contextmanager
-    def _parts(self) -> Iterator[Parts]:
+    def _parts(self) -> Iterator[Composition]:
         conf = options_from(self.config)
-        parts = Parts(conf)
+        parts = Composition(conf)
         yield parts
         parts.database.engine.dispose()
 

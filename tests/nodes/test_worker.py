@@ -24,7 +24,7 @@ from laas_service.app.requests import ReplaceRequest
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.errors import HostsBusy
 from laas_service.domain.verification import violations
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests import crashes
 from tests.nodes.conftest import HYPERVISORS, NODES
 from tests.nodes.test_nodes import BLUE, RED, on_hypervisor
@@ -194,7 +194,7 @@ def service(nova, tmp_path):
     conf.set_override("hold_down", 0.0, "compute")
     for name in ("retry_last", "reconcile_interval", "drift_interval"):
         conf.set_override(name, 1.0, "worker")
-    parts = Parts(conf)
+    parts = Composition(conf)
     parts.compute = nova.node_compute()
     parts.database.upgrade()
     made = generate(Description(xgft="2;3,2;1,3"))

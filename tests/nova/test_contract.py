@@ -12,7 +12,7 @@ from laas_service.adapters.nova.cloud import NOVA_VERSION
 from laas_service.adapters.nova.placement import PLACEMENT_VERSION
 from laas_service.app.ports.compute import Handover
 from laas_service.domain.errors import HostsBusy
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests import nova_standin
 from tests.nova import cloud
 from tests.options import options_from
@@ -45,7 +45,7 @@ class Site:
             f"[placement]\nauth_section = nova\nendpoint_override = {url}/placement\n"
         )
         conf = options_from(file)
-        parts = Parts(conf)
+        parts = Composition(conf)
         parts.database.upgrade()  # the adapter reads the names of the recorded hosts
         self.compute = parts.compute
 

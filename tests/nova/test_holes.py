@@ -34,7 +34,7 @@ from laas_service.app.records import Caller, Drift
 from laas_service.app.requests import AllocationRequest, AllocationView
 from laas_service.domain.allocation import NoFit, Refusal
 from laas_service.domain.errors import Conflict, HostsBusy, InvalidInput, Unavailable
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.nova import cloud
 from tests.options import options_from
 from tests.story import site
@@ -97,7 +97,7 @@ def wired(directory, *config_files, names=HOSTS):
     conf.set_override("state_interval", 1.0, "compute")
     conf.set_override("hold_down", 0.0, "compute")
     conf.set_override("retry_last", 1.0, "worker")
-    parts = Parts(conf)
+    parts = Composition(conf)
     parts.database.upgrade()
     made = generate(Description(xgft="2;3,2;1,3"))
     inventory = replace(made.inventory, host_names=tuple(names))

@@ -22,7 +22,7 @@ import pytest
 from laas_service.adapters.fabric_import.netlist import node_id
 from laas_service.app.lifecycle import Phase
 from laas_service.domain.inventory import PortRef
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from opensm_writer import parse
 from tests.faults.wiring import Judge, Wiring
 from tests.marks import needs_ibsim
@@ -95,7 +95,7 @@ class Clouds:
     def __init__(self, nova, net, site, rest, directory):
         self.nova, self.net, self.site, self.rest = nova, net, site, rest
         conf = options_from(directory / "laas.conf")
-        self.store = Parts(conf).store
+        self.store = Composition(conf).store
         fabric = self.store.fabrics.get("f")
         self.topology, self.inventory = fabric.topology, fabric.inventory
         self.wiring = Wiring(self.inventory)

@@ -24,7 +24,7 @@ from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import HOLDING, State
 from laas_service.app.records import AllocationRecord, Caller, HostState
 from laas_service.domain.errors import Conflict, HostsBusy
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.nova import cloud
 from tests.nova.test_holes import FORGED, KEY, Service
 from tests.options import options_from
@@ -67,7 +67,7 @@ def wired(nova, directory):
         conf.set_override(name, seconds, "worker")
     for name in ("reconcile_interval", "drift_interval"):
         conf.set_override(name, 1.0, "worker")
-    parts = Parts(conf)
+    parts = Composition(conf)
     parts.compute = nova.compute()
     parts.database.upgrade()
     made = generate(Description(xgft="2;4,3;1,4"))
@@ -89,7 +89,7 @@ class RandomStory:
     """The story of one cloud; ``problems`` are broken promises, in sentences."""
 
     nova: cloud.Nova
-    parts: Parts
+    parts: Composition
     seed: int
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)

@@ -33,7 +33,7 @@ from laas_service.adapters.db import leases, ledger_cache, transactions
 from laas_service.adapters.db.concurrency.priority_locks import PriorityLocks
 from laas_service.adapters.db.types import Clock
 from laas_service.domain.errors import LeaseLost
-from laas_service.wiring import parts
+from laas_service.wiring import composition
 
 CLOCKS = {
     "sqlite": (
@@ -55,8 +55,8 @@ def main() -> int:
     without = os.environ.get("LAAS_STORM_WITHOUT")
     if without in GUARDS:
         GUARDS[without]()
-    parts.Parts = partial(  # type: ignore[assignment,misc]
-        parts.Parts, at=partial(_pause, Path(home), name)
+    composition.Composition = partial(  # type: ignore[assignment,misc]
+        composition.Composition, at=partial(_pause, Path(home), name)
     )
     return int(importlib.import_module(f"laas_service.cmd.{kind}").main(arguments))
 

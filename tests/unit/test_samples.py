@@ -20,7 +20,7 @@ from sqlalchemy.engine import make_url
 from laas_service import conf as options
 from laas_service.api import policies
 from laas_service.conf import database, logins
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.options import options_from
 
 ETC = Path(__file__).parents[2] / "etc"
@@ -79,7 +79,7 @@ def test_database_and_bus_are_encrypted_and_their_servers_checked(name):
 
 def test_the_worker_can_be_made_of_its_sample():
     conf = options_from(ETC / "laas" / "fabric.conf")
-    parts = Parts(conf)
+    parts = Composition(conf)
     assert parts.compute
     assert parts.subnet_managers.of_worker
 

@@ -16,7 +16,7 @@ from laas_service.app.requests import AllocationRequest, AllocationView
 from laas_service.domain.constraints import Constraints, Undisturbed
 from laas_service.domain.errors import InvalidInput, Unavailable
 from laas_service.wiring.agent import agent
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.options import options_from
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def conf(tmp_path):
 
 
 def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
-    parts = Parts(conf)
+    parts = Composition(conf)
     with pytest.raises(Unavailable, match="laas-manage db upgrade"):
         parts.store.check()
     parts.database.upgrade()
@@ -51,7 +51,7 @@ def test_defaults_make_a_service_that_needs_nothing_else(conf, tmp_path):
 @pytest.mark.parametrize(("enforcement", "refused"), [("file", False), ("chains", True)])
 def test_only_who_makes_the_default_routes_keeps_links_undisturbed(conf, enforcement, refused):
     conf.set_override("enforcement", enforcement, group="opensm")
-    parts = Parts(conf)
+    parts = Composition(conf)
     parts.database.upgrade()
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.fabrics.add("f", made.topology, made.inventory)
@@ -68,7 +68,7 @@ def test_only_who_makes_the_default_routes_keeps_links_undisturbed(conf, enforce
 @pytest.mark.parametrize(("repair_links", "next_step"), [(True, "repair"), (False, None)])
 def test_the_service_announces_repairs_as_workers_are_configured(conf, repair_links, next_step):
     conf.set_override("repair_links", repair_links, group="worker")
-    parts = Parts(conf)
+    parts = Composition(conf)
     parts.database.upgrade()
     made = generate(Description(xgft="2;4,4;1,4"))
     parts.store.fabrics.add("f", made.topology, made.inventory)
@@ -119,7 +119,7 @@ def test_an_agent_says_what_it_lacks(conf, set_up, said):
 )
 def test_wrong_option_is_named(conf, group, name, value, made):
     conf.set_override(name, value, group=group)
-    parts = Parts(conf)
+    parts = Composition(conf)
     with pytest.raises(InvalidInput, match=name):
         made(parts)
 
@@ -128,7 +128,7 @@ def test_database_that_cannot_be_made_is_unavailable(conf, tmp_path):
     (tmp_path / "file").touch()
     conf.set_override("state_dir", str(tmp_path / "file"))
     with pytest.raises(Unavailable):
-        Parts(conf).database.upgrade()
+        Composition(conf).database.upgrade()
 
 
 def test_every_option_is_explained():

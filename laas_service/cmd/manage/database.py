@@ -5,7 +5,7 @@
 import argparse
 
 from laas_service.cmd.manage.shared import parts_of
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 
 
 def upgrade(args: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def check(args: argparse.Namespace) -> int:
     return _report(parts_of(args))
 
 
-def _report(parts: Parts) -> int:
+def _report(parts: Composition) -> int:
     findings = parts.database.findings()
     for finding in findings:
         print(finding)

@@ -41,7 +41,7 @@ from laas_service.garbage import collected_later
 
 if TYPE_CHECKING:
     from laas_service.adapters.db.store import SqlStore
-    from laas_service.wiring.parts import Parts
+    from laas_service.wiring.composition import Composition
 
 FROM_UFM = "ufm:"
 """Stands for a file: the fabric is read from the UFM that [ufm] names."""
@@ -175,7 +175,7 @@ def _in_other_fabrics(fabric: FabricFile, others: Mapping[str, Inventory]) -> It
             )
 
 
-def _unknown_to_compute(parts: Parts, names: set[str]) -> Iterator[str]:
+def _unknown_to_compute(parts: Composition, names: set[str]) -> Iterator[str]:
     """Hosts that Nova or Ironic, if configured, does not know; they can get no server."""
     try:
         known = parts.compute.look(sorted(names))

@@ -7,19 +7,19 @@ import argparse
 from laas_service.app.records import FabricRecord
 from laas_service.cmd.manage.configuration import configuration
 from laas_service.domain.errors import InvalidInput
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 
 
-def parts_of(args: argparse.Namespace) -> Parts:
+def parts_of(args: argparse.Namespace) -> Composition:
     """The service's parts, from the configuration that the arguments name.
 
     Raises:
         InvalidInput: the configuration cannot be read.
     """
-    return Parts(configuration(args))
+    return Composition(configuration(args))
 
 
-def fabric_of(parts: Parts, id: str | None) -> FabricRecord:
+def fabric_of(parts: Composition, id: str | None) -> FabricRecord:
     """The fabric of this id, of ``[api] default_fabric`` if none is given, or else the only one.
 
     Raises:

@@ -21,7 +21,7 @@ from laas_service.domain.verification.chain_files import CHAINS_FILE
 from laas_service.domain.verification.chains import OddLinks, chain_verdict
 from laas_service.domain.wording import listed
 from laas_service.messages import FabricState
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from opensm_writer.functions import tables_of
 from opensm_writer.keys import Enforcement, KeyReading, reading_of
 from opensm_writer.parse import dumped_tables
@@ -176,7 +176,7 @@ def _print_json(verdicts: list[Verdict], failures: Mapping[str, str]) -> None:
 
 
 def _verdict(
-    parts: Parts,
+    parts: Composition,
     record: FabricRecord,
     tables: Mapping[int, bytes] | None,
     keys: KeyReading | None,
@@ -294,7 +294,7 @@ def _slot_violations(
     )
 
 
-def _unsettled(parts: Parts, fabric_id: str) -> str | None:
+def _unsettled(parts: Composition, fabric_id: str) -> str | None:
     """Why the switches may not run the recorded routes yet; None once a worker confirmed them."""
     desired = parts.store.fabrics.get(fabric_id).routes_generation
     holding = parts.store.observations.holding(fabric_id)
@@ -304,7 +304,7 @@ def _unsettled(parts: Parts, fabric_id: str) -> str | None:
 
 
 def _steady(
-    parts: Parts, fabric_id: str
+    parts: Composition, fabric_id: str
 ) -> tuple[list[Allocation], list[Allocation], dict[str, Change], int]:
     """Placements, slots, changes of placement by allocation id, and the generation of all.
 
@@ -321,7 +321,7 @@ def _steady(
     raise Unavailable(f"fabric {fabric_id} changed each of {TRIES} times it was read; try again")
 
 
-def _changing(parts: Parts, fabric_id: str) -> dict[str, Change]:
+def _changing(parts: Composition, fabric_id: str) -> dict[str, Change]:
     """The changes of allocations that still hold their old placement too, by allocation id."""
     records = every_allocation(parts.store.allocations, fabric=fabric_id, states=HOLDING)
     return {record.id: record.change for record in records if record.change}
@@ -339,7 +339,7 @@ def _is_of(record: FabricRecord, keys: KeyReading) -> bool:
 
 
 def _key_violations(
-    parts: Parts, record: FabricRecord, keys: KeyReading, managers: list[int]
+    parts: Composition, record: FabricRecord, keys: KeyReading, managers: list[int]
 ) -> list[str]:
     state = parts.store.fabrics.routed(record.id)
     read = verification.ReadKeys(
@@ -364,7 +364,7 @@ def _master(keys: KeyReading) -> int | None:
     return master.guid if master is not None else None
 
 
-def _partition_violations(parts: Parts, record: FabricRecord, text: str) -> list[str]:
+def _partition_violations(parts: Composition, record: FabricRecord, text: str) -> list[str]:
     state = parts.store.fabrics.routed(record.id)
     virtual = state.virtual_guids if parts.subnet_managers.virtual_ports else {}
     tenants = _tenants(state)
@@ -374,7 +374,7 @@ def _partition_violations(parts: Parts, record: FabricRecord, text: str) -> list
 
 
 def _function_violations(
-    parts: Parts, record: FabricRecord, tables: Mapping[int, tuple[int, ...]]
+    parts: Composition, record: FabricRecord, tables: Mapping[int, tuple[int, ...]]
 ) -> list[str]:
     state = parts.store.fabrics.routed(record.id)
     return verification.function_violations(

@@ -17,7 +17,7 @@ from laas_service.adapters.db.models import Base
 from laas_service.api.app import ROUTES
 from laas_service.conf import register_opts
 from laas_service.domain.errors import InvalidInput
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.access import rows
 from tests.functional.api.attacks import ADMIN, ATTEMPTS, CONTROLS, NASTY, NEW, RED, Endless
 from tests.functional.api.attacks import SERVICE as ROLE_SERVICE
@@ -212,7 +212,7 @@ connection = {deployment.engine.url}
 """
     (tmp_path / "laas.conf").write_text(text)
     conf(["--config-file", str(tmp_path / "laas.conf")], project="laas")
-    converger = Parts(conf).fabric_leases
+    converger = Composition(conf).fabric_leases
     client = deployment.client()
     ids = []
     for name in NASTY:

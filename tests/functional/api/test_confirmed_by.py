@@ -19,7 +19,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.records import Caller
 from laas_service.cmd import api
 from laas_service.messages import Applied, ConfirmedBy
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.functional.api.conftest import CheckedClient
 from tests.functional.api.test_process import command
 from tests.servers.leash import spawn
@@ -69,7 +69,7 @@ class Site:
         options.register_opts(self.conf)
         self.conf.register_cli_opts(api.CLI)
         self.conf(["--config-file", str(configure(path, opensm, worker))], project="laas")
-        self.parts = Parts(self.conf)
+        self.parts = Composition(self.conf)
         self.parts.database.upgrade()
         if not self.parts.store.fabrics.all():
             made = generate(Description(xgft="2;4,4;1,8"))

@@ -18,7 +18,7 @@ from laas_service.app.queue_moves import RoomMode
 from laas_service.cmd import reloading
 from laas_service.cmd.api import application
 from laas_service.conf import register_opts
-from laas_service.wiring.parts import Parts
+from laas_service.wiring.composition import Composition
 from tests.functional.api.test_process import command
 from tests.servers.leash import spawn
 from tests.waiting import PATIENCE, eventually
@@ -155,7 +155,7 @@ def parts(deployment, tmp_path):
     conf = cfg.ConfigOpts()
     register_opts(conf)
     conf(args, project="laas")
-    parts = Parts(conf)
+    parts = Composition(conf)
     yield parts, lambda: reloading._reload(conf, args, parts.reload, ())
     parts.database.engine.dispose()
 

@@ -20,7 +20,7 @@ COMMANDS = {
 HEAVY = (
     *("alembic", "dask", "eventlet", "flask", "keystonemiddleware", "kombu", "networkx"),
     *("novaclient", "oslo_messaging", "oslo_service", "prometheus_client", "sqlalchemy"),
-    *("laas_service.wiring.parts", "laas_service.app.use_cases", "matplotlib"),
+    *("laas_service.wiring.composition", "laas_service.app.use_cases", "matplotlib"),
 )
 """Packages that no command needs to answer ``--help``."""
 

@@ -68,7 +68,7 @@ from laas_service.wiring.subnet_managers import SubnetManagers
 from opensm_writer.observer import LinkEvents
 
 
-class Parts:
+class Composition:
     """The parts of one process; each is made on first use and kept.
 
     ``at`` is called with a step's name around every effect (for fault injection).
