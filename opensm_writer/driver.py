@@ -477,8 +477,8 @@ class OpenSmDriver:
         """Add that another subnet manager is the master, and which."""
         if self._opensm is None or reading is None:
             return replace(observation, foreign_master=NOT_MASTER)
-        told = self._opensm.foreign_master(reading) or NOT_MASTER
-        return replace(_with_running(observation, reading), foreign_master=told)
+        foreign = self._opensm.foreign_master(reading) or NOT_MASTER
+        return replace(_with_running(observation, reading), foreign_master=foreign)
 
     def _with_keys(self, observation: OpenSMState, current: SetOnDisk) -> OpenSMState:
         """Add another master, and wrong partition keys if the tables are the current set's.

@@ -297,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"laas-opensm-keys: {error}", file=sys.stderr)
         return 2
     if port.silent:
-        print(f"laas-opensm-keys: {smp.told(port.silent)}", file=sys.stderr)
+        print(f"laas-opensm-keys: {smp.unanswered(port.silent)}", file=sys.stderr)
     sys.stdout.writelines(lines(reading))
     return 0
 

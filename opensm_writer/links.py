@@ -211,7 +211,7 @@ def _unreached(
     if 2 * len(unread) >= len(switches):
         return frozenset(), frozenset()
     of_adapters = {port.guid: linked for port, linked in links.ports.items()}
-    told: dict[int, set[object]] = {guid: set() for guid in unread}
+    states_of: dict[int, set[object]] = {guid: set() for guid in unread}
     beside: dict[int, set[int]] = {guid: set() for guid in unread}
     for first, second in cables:
         for end, other in ((first, second), (second, first)):
@@ -220,14 +220,14 @@ def _unreached(
             if other.guid in unread:
                 beside[end.guid].add(other.guid)
             elif other.port == ADAPTER_PORT and other.guid in read:
-                told[end.guid].add(of_adapters[other.guid])
+                states_of[end.guid].add(of_adapters[other.guid])
             elif other.port != ADAPTER_PORT:
                 linked = links.ports.get(other)
                 moved = isinstance(linked, PortRef) and linked.guid != end.guid
-                told[end.guid].add(PortState.DOWN if moved else linked)
-    dead = {guid for guid, states in told.items() if states == {PortState.DOWN}}
-    silent = {guid for guid, states in told.items() if PortState.SILENT in states}
-    behind = {guid for guid, states in told.items() if not states and beside[guid]}
+                states_of[end.guid].add(PortState.DOWN if moved else linked)
+    dead = {guid for guid, states in states_of.items() if states == {PortState.DOWN}}
+    silent = {guid for guid, states in states_of.items() if PortState.SILENT in states}
+    behind = {guid for guid, states in states_of.items() if not states and beside[guid]}
     while reached := {guid for guid in behind if beside[guid] <= dead | silent}:
         silent |= {guid for guid in reached if beside[guid] & silent}
         dead |= reached - silent

@@ -180,7 +180,7 @@ class SmpPort:
     def _too_late(self, pending: Iterable[_Pending]) -> str:
         asked = {entry.query.lid for entry in pending if entry.tries < self.tries - 1}
         silent = sorted({*self._unanswered, *asked})
-        why = f"{told(silent)}" if silent else "the nodes answer too slowly; raise the limit"
+        why = f"{unanswered(silent)}" if silent else "the nodes answer too slowly; raise the limit"
         return f"the ports were not read within {self.limit:g} seconds: {why}"
 
     def _send(self, entry: _Pending) -> None:
@@ -231,7 +231,7 @@ class SmpPort:
         return _Returned(entry, answered=True, data=None if failed else mad[_DATA])
 
 
-def told(silent: list[int]) -> str:
+def unanswered(silent: list[int]) -> str:
     """The first LIDs that do not answer, in words."""
     more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
     lids = ", ".join(map(str, silent[:5]))

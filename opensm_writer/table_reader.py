@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"laas-opensm-tables: {error}", file=sys.stderr)
         return 2
     if port.silent:
-        print(f"laas-opensm-tables: {smp.told(port.silent)}", file=sys.stderr)
+        print(f"laas-opensm-tables: {smp.unanswered(port.silent)}", file=sys.stderr)
     sys.stdout.writelines(lines)
     return 0
 

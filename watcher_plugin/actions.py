@@ -444,7 +444,7 @@ def _is_final(refusal: Refused) -> bool:
 
 def _newest(shown: Mapping[str, Any]) -> str:
     """Why an allocation does not move: its error, or the line of its newest history that tells."""
-    told = [event["reason"] for event in shown["history"][-NEWEST:]]
-    endings = [line for line in told if "turns back" in line or "called off" in line]
-    reason = shown.get("error") or next(reversed(endings or told), None)
+    reasons = [event["reason"] for event in shown["history"][-NEWEST:]]
+    endings = [line for line in reasons if "turns back" in line or "called off" in line]
+    reason = shown.get("error") or next(reversed(endings or reasons), None)
     return f": {reason}" if reason else ""

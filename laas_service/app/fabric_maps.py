@@ -268,7 +268,7 @@ class FabricMaps:
         policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
         request = Request("", asked.hosts)
         answer = propose(policy, ledger, request)
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "hosts": asked.hosts,
             "policy": policy.name,
             "fits": not isinstance(answer, NoFit),
@@ -279,13 +279,13 @@ class FabricMaps:
             shape: dict[str, Any] = {"shape": None if answer.shape is None else str(answer.shape)}
             if routes is not None:
                 shape |= {"crossed_by": routes.crossing, "crossed_more": routes.others}
-            return told | shape | ({"cells": cells_of(ledger, answer)} if everything else {})
+            return document | shape | ({"cells": cells_of(ledger, answer)} if everything else {})
         answer = explain_constraints(policy, ledger, request, answer)
         words = self._store.components.words(asked.fabric)
         answer = with_room(policy, ledger, request, answer, caller.admin, words, budget)
-        told |= {"reason": answer.reason.value, "detail": answer.detail}
+        document |= {"reason": answer.reason.value, "detail": answer.detail}
         if not caller.admin:
-            return told
+            return document
         names = self._store.fabrics.get(asked.fabric).inventory.host_names
         if answer.room is not None:
             freed = ledger.flattened()
@@ -295,10 +295,10 @@ class FabricMaps:
                 freed.repair_host(host)
             placement = propose(policy, freed, request)
             if not isinstance(placement, NoFit):
-                told["cells"] = cells_of(ledger, placement)
-            told["releases"] = list(answer.room.releases)
-            told["undrain"] = [names[host] for host in answer.room.undrain]
-        return told | _moves(policy, ledger, request)
+                document["cells"] = cells_of(ledger, placement)
+            document["releases"] = list(answer.room.releases)
+            document["undrain"] = [names[host] for host in answer.room.undrain]
+        return document | _moves(policy, ledger, request)
 
 
 def _moves(policy: Policy, ledger: LedgerView, request: Request) -> dict[str, Any]:

@@ -260,17 +260,19 @@ class Moves:
         plan = asked.plan(known.newest if known.keyed is None else known.keyed)
         if isinstance(plan, NoFit):
             return plan
-        told = list[Announcement]()
+        announcements = list[Announcement]()
         if known.keyed is None:
             due = plan.moves if asked.all_at_once else plan.moves[:1]
-            told = [_announcement(caller, move, asked) for move in due if not move.announced]
+            announcements = [
+                _announcement(caller, move, asked) for move in due if not move.announced
+            ]
         fresh = known.keyed is None and (key is not None or plan.recorded != known.newest)
-        if told or (fresh and (key is not None or plan.moves)):
+        if announcements or (fresh and (key is not None or plan.moves)):
             ids = self._store.placement_changes.record_plan(
                 asked.question,
                 plan.recorded,
                 known,
-                announce=told,
+                announce=announcements,
                 key=key,
                 limits=self._quotas.limits,
                 by=caller.initiator,

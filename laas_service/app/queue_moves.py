@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 
 from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.lifecycle import State
-from laas_service.app.ports.admissions import Told
+from laas_service.app.ports.admissions import WithReason
 from laas_service.app.ports.store import Store
 from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import AllocationRecord, Limits, QueueRoom, RoomMove, RoomState
@@ -248,10 +248,10 @@ class QueueMoves:
             return 0
         self._store.admissions.record_room(
             planned,
-            announce=Told(plan.moves[0].record, self._announcement(planned, plan)),
+            announce=WithReason(plan.moves[0].record, self._announcement(planned, plan)),
             tell=None
             if head is None
-            else Told(head, reasons.room_reason(len(plan.moves), planned.new_hosts)),
+            else WithReason(head, reasons.room_reason(len(plan.moves), planned.new_hosts)),
             limits=self._quotas.limits,
         )
         return 1
@@ -392,7 +392,7 @@ class QueueMoves:
             record.placed, move.to, _why(room), _told(begins), reasons.QUEUE, forced=False
         )
         self._store.admissions.record_room(
-            room, announce=Told(record, reason), limits=self._quotas.limits
+            room, announce=WithReason(record, reason), limits=self._quotas.limits
         )
         return 1
 
@@ -428,7 +428,7 @@ class QueueMoves:
             avoided[record.id] = str(_Mark.of(record, 1 if before is None else before.failed + 1))
         self._store.admissions.record_room(
             replace(room, state=RoomState.FAILED, reason=why, avoided=avoided, at=self._clock()),
-            tell=None if head is None else Told(head, reasons.no_room_reason(why)),
+            tell=None if head is None else WithReason(head, reasons.no_room_reason(why)),
         )
         return 1
 
@@ -439,7 +439,7 @@ class QueueMoves:
             move = room.moves[room.made]
             record = self._record(move.allocation)
             if record is not None and record.announced == move.to:
-                call_off = Told(record, reasons.not_moved_reason(why))
+                call_off = WithReason(record, reasons.not_moved_reason(why))
         self._store.admissions.record_room(
             replace(room, state=RoomState.DONE, reason=why, at=self._clock()), call_off=call_off
         )

@@ -148,7 +148,7 @@ class DriftFacts:
 
     code: str
     """The stable code that callers see."""
-    told: str
+    sentence: str
     """The sentence that is recorded for the fabric, and told to others."""
     logged: str
     """The sentence that is logged."""
@@ -177,21 +177,21 @@ class Drift(enum.Enum):
         made.facts = facts
         return made
 
-    HOSTS = DriftFacts("hosts", told=_ALLOCATION, logged=_ALLOCATION)
+    HOSTS = DriftFacts("hosts", sentence=_ALLOCATION, logged=_ALLOCATION)
     """The hosts of an active allocation in Nova."""
-    LEFTOVER = DriftFacts("leftover", told="{detail}", logged="{detail}")
+    LEFTOVER = DriftFacts("leftover", sentence="{detail}", logged="{detail}")
     """An aggregate whose allocation is released, or was never recorded."""
-    POOL = DriftFacts("pool", told="{detail}", logged=_FABRIC)
+    POOL = DriftFacts("pool", sentence="{detail}", logged=_FABRIC)
     """Free hosts that are not in the pool, or that another aggregate opens to projects."""
-    STRANGERS = DriftFacts("strangers", told="{detail}", logged=_FABRIC)
+    STRANGERS = DriftFacts("strangers", sentence="{detail}", logged=_FABRIC)
     """Servers of other projects on hosts of an allocation, and any servers on free hosts."""
-    ROUTES = DriftFacts("routes", told="{detail}", logged=_FABRIC)
+    ROUTES = DriftFacts("routes", sentence="{detail}", logged=_FABRIC)
     """Routes that were confirmed and are no longer."""
     KEYS = DriftFacts("keys", "{detail}", _FABRIC, (Condition.WRONG_KEYS,), certain=True)
     """Partition keys of ports that were confirmed and are no longer."""
     ENGINE = DriftFacts("engine", "{detail}", _FABRIC, (Condition.OTHER_ENGINE,))
     """OpenSM routed with another engine than the file's."""
-    RATES = DriftFacts("rates", told=_ALLOCATION, logged=_ALLOCATION)
+    RATES = DriftFacts("rates", sentence=_ALLOCATION, logged=_ALLOCATION)
     """Limits of what the servers of class ``shared`` send."""
     MANAGER = DriftFacts(
         "manager",

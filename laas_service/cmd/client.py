@@ -148,10 +148,10 @@ class LaasShell(App):
             near = did_you_mean(argv[len(known)], words) if len(argv) > len(known) else ""
             if known == ["quota"]:
                 near += "; quotas are set with 'laas-manage quota set PROJECT'"
-            told = f"{unknown}{near}; choose from {', '.join(words)}"
+            text = f"{unknown}{near}; choose from {', '.join(words)}"
             if self.options.json:
-                json.dump({"code": "usage", "detail": told}, self.stdout)
-            self.parser.error(told)
+                json.dump({"code": "usage", "detail": text}, self.stdout)
+            self.parser.error(text)
         self.parser.print_help(self.stdout)
         width = max(map(len, names))
         self.stdout.write("\ncommands:\n")

@@ -121,5 +121,5 @@ class GenerationRecovery:
 def _recent(session: Session, fabric_id: str, since: datetime) -> list[datetime]:
     """When the fabric went forward after ``since``."""
     table = models.FabricRow
-    told = session.scalar(select(table.went_forward).where(table.id == fabric_id)) or []
-    return [time for time in map(datetime.fromisoformat, told) if time > since]
+    times = session.scalar(select(table.went_forward).where(table.id == fabric_id)) or []
+    return [time for time in map(datetime.fromisoformat, times) if time > since]

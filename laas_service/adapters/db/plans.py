@@ -61,8 +61,8 @@ class StoredPlans:
         limits: Limits = NO_LIMITS,
         by: Initiator,
     ) -> Sequence[str]:
-        for told in announce:
-            check_changeable(told.record)
+        for announcement in announce:
+            check_changeable(announcement.record)
         table = models.MovePlan
         row = {
             "fabric": question.fabric,
@@ -83,26 +83,26 @@ class StoredPlans:
             except DBDuplicateEntry:
                 text = f"other moves of fabric {question.fabric!r} were planned"
                 raise ConcurrentUpdate(text) from None
-            for told in announce:
-                self._announce(session, told, limits, by)
+            for announcement in announce:
+                self._announce(session, announcement, limits, by)
             past = table.at <= self.transactions.now() - KEPT
             replaced = (table.question == question.digest) & table.key.is_(None)
             before = (table.fabric == question.fabric) & (table.serial <= known.serial)
             session.execute(delete(table).where(before, or_(past, replaced)))
-        return [told.record.id for told in announce]
+        return [announcement.record.id for announcement in announce]
 
     def _announce(
-        self, session: Session, told: Announcement, limits: Limits, by: Initiator
+        self, session: Session, announcement: Announcement, limits: Limits, by: Initiator
     ) -> None:
-        record = told.record
-        if not told.forced:
-            quotas.check_move(session, record, told.to, limits, self.transactions.now())
+        record = announcement.record
+        if not announcement.forced:
+            quotas.check_move(session, record, announcement.to, limits, self.transactions.now())
         columns: dict[str, Any] = {
-            "announced": allocation_document(told.to),
-            "moves_at": told.begins,
-            "move_forced": told.forced,
+            "announced": allocation_document(announcement.to),
+            "moves_at": announcement.begins,
+            "move_forced": announcement.forced,
         }
-        self.transactions.update(session, record, record.state, told.reason, by, **columns)
+        self.transactions.update(session, record, record.state, announcement.reason, by, **columns)
 
 
 def _serial(session: Session, fabric: str) -> int:

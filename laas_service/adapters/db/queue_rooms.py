@@ -15,7 +15,7 @@ from laas_service.adapters.db.placement_changes import NOT_ANNOUNCED
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import ROOM, allocation_document
 from laas_service.app.lifecycle import check_changeable
-from laas_service.app.ports.admissions import Told
+from laas_service.app.ports.admissions import WithReason
 from laas_service.app.records import NO_LIMITS, Limits, QueueRoom
 from laas_service.domain.errors import ConcurrentUpdate
 
@@ -35,9 +35,9 @@ class QueueRooms:
         self,
         room: QueueRoom,
         *,
-        announce: Told | None = None,
-        call_off: Told | None = None,
-        tell: Told | None = None,
+        announce: WithReason | None = None,
+        call_off: WithReason | None = None,
+        tell: WithReason | None = None,
         limits: Limits = NO_LIMITS,
     ) -> QueueRoom:
         if announce is not None:
@@ -63,9 +63,9 @@ class QueueRooms:
                 self._tell(session, tell)
         return replace(room, version=room.version + 1)
 
-    def _tell(self, session: Session, told: Told, **columns: Any) -> None:
-        record = told.record
-        self.transactions.update(session, record, record.state, told.reason, **columns)
+    def _tell(self, session: Session, notice: WithReason, **columns: Any) -> None:
+        record = notice.record
+        self.transactions.update(session, record, record.state, notice.reason, **columns)
 
     def _replace(self, session: Session, room: QueueRoom) -> None:
         """Record the plan in place of the version before. Raises: ConcurrentUpdate."""

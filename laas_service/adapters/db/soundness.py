@@ -372,14 +372,14 @@ def _histories(connection: Connection) -> Iterator[str]:
     event, table = models.EventRow.__table__, models.AllocationRow.__table__
     last = select(event.c.allocation, func.max(event.c.id).label("id")).group_by(event.c.allocation)
     ends = last.subquery()
-    query = select(table.c.id, table.c.state, event.c.state.label("told")).select_from(
+    query = select(table.c.id, table.c.state, event.c.state.label("last")).select_from(
         table.outerjoin(ends, ends.c.allocation == table.c.id).outerjoin(
             event, event.c.id == ends.c.id
         )
     )
-    for id, state, told in connection.execute(query):
-        if told != state:
-            yield f"allocation {id} is {state}, but its story ends with {told or 'nothing'}"
+    for id, state, last in connection.execute(query):
+        if last != state:
+            yield f"allocation {id} is {state}, but its story ends with {last or 'nothing'}"
 
 
 def _outbox(connection: Connection) -> Iterator[str]:

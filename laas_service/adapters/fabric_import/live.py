@@ -50,16 +50,16 @@ def discovered(command: Sequence[str] = (TOOL,)) -> tuple[str, tuple[str, ...]]:
         output.seek(0)
         warnings.seek(0)
         said = warnings.read(1 << 16).decode(errors="replace").splitlines()
-        told = tuple(printable(line.strip())[:200] for line in said if line.strip())
+        diagnostics = tuple(printable(line.strip())[:200] for line in said if line.strip())
         if done.returncode:
-            raise _refused(_why(done.returncode, told))
-        return read_stream(output, TOOL), told
+            raise _refused(_why(done.returncode, diagnostics))
+        return read_stream(output, TOOL), diagnostics
 
 
-def _why(status: int, told: Sequence[str]) -> str:
+def _why(status: int, diagnostics: Sequence[str]) -> str:
     """Why the tool failed, and what to do."""
     ports = sorted(_DEVICES.glob("umad*"))
-    text = " ".join(told).lower()
+    text = " ".join(diagnostics).lower()
     if "permission denied" in text or "operation not permitted" in text:
         return f"may not use {_DEVICES}/umad*; run this command as root"
     if not ports and "umad" in text:
@@ -72,7 +72,7 @@ def _why(status: int, told: Sequence[str]) -> str:
             f"cannot open a port of {', '.join(port.name for port in ports)}; run this command as "
             "root, with a port that is up (ibstat)"
         )
-    said = f": {told[-1]}" if told else ""
+    said = f": {diagnostics[-1]}" if diagnostics else ""
     return f"failed with status {status}{said}; run this command as root, on a port that is up"
 
 

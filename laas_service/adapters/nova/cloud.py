@@ -73,7 +73,7 @@ def connect(
         raise InvalidInput("[nova], [placement]", "login", str(error)) from error
     if auth is None:
         raise InvalidInput("[nova] auth_type", None, "set it, for example to password")
-    told = read_pairs(conf.compute.host_names) if conf.compute.host_names else {}
+    configured = read_pairs(conf.compute.host_names) if conf.compute.host_names else {}
     client = nova_client.Client(
         NOVA_VERSION,
         session=nova.session,
@@ -82,7 +82,7 @@ def connect(
         **{name: getattr(nova, name) for name in _ADAPTER_OPTIONS},
     )
     client.client.user_agent = user_agent()
-    return Cloud(client, placement, beat, HostNames(names, told))
+    return Cloud(client, placement, beat, HostNames(names, configured))
 
 
 _ADAPTER_OPTIONS = (

@@ -23,17 +23,17 @@ ALIKE = 0.6
 def match(
     ours: Collection[str],
     theirs: Collection[str],
-    told: Mapping[str, str],
+    configured: Mapping[str, str],
     recorded: Mapping[str, str],
 ) -> dict[str, str]:
     """Nova's names of those hosts of the fabrics whose name differs there, by our name.
 
-    ``told`` are the pairs of the operator. A pair that was ``recorded`` stays while Nova has its
-    host, so that a new host in Nova changes nothing for an owner.
+    ``configured`` are the pairs of the operator. A pair that was ``recorded`` stays while Nova has
+    its host, so that a new host in Nova changes nothing for an owner.
     """
     left, free = set(ours) - set(theirs), set(theirs) - set(ours)
     found: dict[str, str] = {}
-    for pairs in (told, recorded):
+    for pairs in (configured, recorded):
         for host, name in pairs.items():
             if host in left and name in free:
                 found[host] = name
@@ -132,17 +132,17 @@ class HostNames:
     """Translates the names of hosts between the fabrics and Nova.
 
     ``recorded`` gives every host of every fabric with its last name in Nova, which is empty if
-    Nova never had the host. ``told`` are the operator's pairs. Until Nova's names are learned the
-    recorded ones count. Several threads may use it.
+    Nova never had the host. ``configured`` are the operator's pairs. Until Nova's names are learned
+    the recorded ones count. Several threads may use it.
     """
 
     def __init__(
         self,
         recorded: Callable[[], Mapping[str, str]] = dict,
-        told: Mapping[str, str] | None = None,
+        configured: Mapping[str, str] | None = None,
     ) -> None:
         self._recorded = recorded
-        self._told = told or {}
+        self._configured = configured or {}
         self._learned: tuple[frozenset[str], frozenset[str]] | None = None
         self._to_nova: Mapping[str, str] = {}
         self._to_ours: Mapping[str, str] = {}
@@ -160,7 +160,7 @@ class HostNames:
         sides = frozenset(recorded), frozenset(theirs)
         if sides == self._learned:
             return
-        found = match(*sides, self._told, {**_different(recorded), **self._to_nova})
+        found = match(*sides, self._configured, {**_different(recorded), **self._to_nova})
         self.changes += found != self._pairs()
         self._learned, self._to_nova = sides, found
         self._to_ours = {name: host for host, name in found.items()}

@@ -271,12 +271,12 @@ class Work:
             if host in self.moving and self._service(host).up:
                 self.under_way.append(f"{name} is next")
                 return
-            told = self._with_failure(name, host, server)
+            text = self._with_failure(name, host, server)
             if refusal := self._start(host, server):
                 self.stuck.append(f"{name}: {refusal}")
                 continue
             self.moving.add(host)
-            self.under_way.append(told)
+            self.under_way.append(text)
 
     def _start(self, host: str, server: Server) -> str | None:
         """Ask Nova to move a server; returns why it stays."""

@@ -85,14 +85,14 @@ class StrangerSearch:
             and any(key.startswith(OWNER) for key in aggregate.metadata)
             and (both := aggregate.hosts & ours)
         ]
-        owned = [told for aggregate, told in found if ALLOCATION in aggregate.metadata]
+        owned = [text for aggregate, text in found if ALLOCATION in aggregate.metadata]
         if owned:
             return (
                 f"hosts belong to other allocations: {'; '.join(owned)}. Leave these aggregates as "
                 "they are; if two fabrics record the same hosts, release the allocations of one of "
                 "them, then delete that fabric (laas fabric delete)"
             )
-        if foreign := [told for _, told in found]:
+        if foreign := [text for _, text in found]:
             return (
                 f"other aggregates with {OWNER} hold our hosts, remove these from them: "
                 + "; ".join(foreign)

@@ -169,11 +169,11 @@ class UfmRest:
         try:
             members = {int(key, 16): _members(partition) for key, partition in answer.items()}
             default = {int(key, 16): partition for key, partition in answer.items()}
-            told = default.get(DEFAULT_KEY, {}).get("membership")
+            given = default.get(DEFAULT_KEY, {}).get("membership")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unavailable(f"{self._name} shows partitions in an unknown form") from error
         members.pop(DEFAULT_KEY, None)
-        return UfmPartitions(members, None if told is None else _word(told) != "limited")
+        return UfmPartitions(members, None if given is None else _word(given) != "limited")
 
     def systems(self) -> list[dict[str, Any]]:
         """Switches, hosts and routers."""
@@ -372,8 +372,8 @@ def _ended(status: str) -> bool:
 
 def _unhealthy(row: Mapping[str, Any]) -> UnhealthyPort:
     """The condition is one word, or a list of words in later releases."""
-    told = row["Condition"]
-    words = told if isinstance(told, list) else [told]
+    given = row["Condition"]
+    words = given if isinstance(given, list) else [given]
     port = PortRef(int(row["UnhealthyGUID"], 16), int(row["UnhealthyPortNumber"]))
     return UnhealthyPort(port, printable(", ".join(map(str, words))[:100]))
 

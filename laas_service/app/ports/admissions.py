@@ -14,7 +14,7 @@ from laas_service.domain.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WithReason:
     """An allocation, and the reason that goes into its history."""
 
     record: AllocationRecord
@@ -81,9 +81,9 @@ class Admissions(Protocol):
         self,
         room: QueueRoom,
         *,
-        announce: Told | None = None,
-        call_off: Told | None = None,
-        tell: Told | None = None,
+        announce: WithReason | None = None,
+        call_off: WithReason | None = None,
+        tell: WithReason | None = None,
         limits: Limits = NO_LIMITS,
     ) -> QueueRoom:
         """Record a plan in place of the version that it was read with: one transaction.

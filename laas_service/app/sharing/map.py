@@ -52,7 +52,7 @@ class MapSections:
     ) -> dict[str, Any]:
         fit = self._requests.fit(caller, asked, risks, budget)
         answer = fit.answer
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "hosts": 0,
             "slots": asked.kind.uses(0, inside=False).slots,
             "policy": self._slots.name,
@@ -64,11 +64,11 @@ class MapSections:
             ],
         }
         if isinstance(answer, NoFit):
-            return told | {"reason": answer.reason.value, "detail": answer.detail}
+            return document | {"reason": answer.reason.value, "detail": answer.detail}
         ledger, _ = self._store.fabrics.ledger(asked.fabric)
         cells = [c for host in answer.held_slots.counts for c in host_cells(ledger, host)]
         shown = {"cells": {"hosts": cells, "leaf": [], "spine": []}} if everything else {}
-        return told | {"shape": None} | shown
+        return document | {"shape": None} | shown
 
 
 def _promise(entry: PromiseEntry) -> dict[str, Any]:

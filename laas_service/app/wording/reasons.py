@@ -94,8 +94,8 @@ def slots_reason(placed: Allocation) -> str:
 def slot_change_reason(old: Allocation, new: Allocation, named: Sequence[str], user: str) -> str:
     """``user`` asked for other slots; ``named`` are the moves."""
     was, now = old.held_slots.demand, new.held_slots.demand
-    told = f"{was.slots} slots of {was.range} to {now.slots} of {now.range}"
-    return f"{told} asked for by {user}: {listed(named) if named else 'nothing moves'}"
+    text = f"{was.slots} slots of {was.range} to {now.slots} of {now.range}"
+    return f"{text} asked for by {user}: {listed(named) if named else 'nothing moves'}"
 
 
 def limited_reason(by: str | None) -> str:
@@ -154,9 +154,9 @@ def step_reason(
 
     With ``scripted`` an operator hands hosts over and takes them back by a script.
     """
-    told = _mended(change.mending.phase, by) if change.mending else _over(change, topology, by)
+    text = _mended(change.mending.phase, by) if change.mending else _over(change, topology, by)
     unchecked = scripted and change.step.action is not Action.PROCEED
-    return f"{told}; by a script, nobody checked that it was run" if unchecked else told
+    return f"{text}; by a script, nobody checked that it was run" if unchecked else text
 
 
 def _mended(phase: Phase, by: ConfirmedBy) -> str:
@@ -234,10 +234,10 @@ def replacement_reason(change: Change, user: str, movable: Movable) -> str:
 
 def _exchange(change: Change, movable: Movable) -> str:
     """The hosts that change; with ``NEVER`` the owner is asked to empty those that leave."""
-    told = f"{_hosts(change.claimed)} join, {_hosts(change.freed)} leave"
+    text = f"{_hosts(change.claimed)} join, {_hosts(change.freed)} leave"
     if movable is not Movable.NEVER:
-        return told
-    return f"{told}; empty these once the others are handed over"
+        return text
+    return f"{text}; empty these once the others are handed over"
 
 
 def announced_reason(
@@ -283,8 +283,8 @@ def moved_reason(change: Change, movable: Movable) -> str:
 def bridge_remark(change: Change, topology: Topology) -> str:
     """What is added about packets between old and new hosts; empty if no links are claimed."""
     if change.parted:
-        told = "no free links join old and new hosts, so servers stop before they leave"
-        return f"; {told}"
+        text = "no free links join old and new hosts, so servers stop before they leave"
+        return f"; {text}"
     links = [] if change.bridge is None else list(change.bridge.links(topology))
     joins = "joins" if len(links) == 1 else "join"
     return f"; {links_named(links, topology)} {joins} old and new hosts meanwhile" if links else ""

@@ -10,8 +10,8 @@ def with_withheld(detail: str, memory: HostMemory, *, named: bool) -> str:
     """The sentence with the withheld hosts: names and reasons, or without ``named`` numbers."""
     if named:
         withheld = sorted(memory.withheld().items())
-        told = listed(f"{name} ({why})" for name, (_, why) in withheld)
+        shown = listed(f"{name} ({why})" for name, (_, why) in withheld)
     else:
         causes = memory.withheld_by_cause().items()
-        told = ", ".join(f"{len(names)} {cause.value}" for cause, names in causes if names)
-    return f"{detail}; withheld hosts: {told}"
+        shown = ", ".join(f"{len(names)} {cause.value}" for cause, names in causes if names)
+    return f"{detail}; withheld hosts: {shown}"

@@ -16,10 +16,10 @@ def not_empty(busy: Sequence[str], kept: Sequence[str], end: str) -> str:
 
     ``end`` says what ends the latter. At least one of them is not empty.
     """
-    told = [f"servers still run on {listed(busy)}; delete them first"] if busy else []
+    texts = [f"servers still run on {listed(busy)}; delete them first"] if busy else []
     if kept:
-        told.append(f"{listed(kept)}; {end}")
-    return f"{'; '.join(told)}, or release with force"
+        texts.append(f"{listed(kept)}; {end}")
+    return f"{'; '.join(texts)}, or release with force"
 
 
 def too_few_empty(fewer: int, empty: int, asked: int, busy: Sequence[str]) -> str:
@@ -32,14 +32,14 @@ def too_few_empty(fewer: int, empty: int, asked: int, busy: Sequence[str]) -> st
 
 def not_left(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str]) -> str:
     """Why old hosts cannot be taken back: ``busy`` (names), and what becomes of their servers."""
-    told = [f"servers still run on {listed(busy)}, which the allocation leaves"] if busy else []
+    texts = [f"servers still run on {listed(busy)}, which the allocation leaves"] if busy else []
     if under_way:
-        told.append(f"under way: {listed(under_way)}")
+        texts.append(f"under way: {listed(under_way)}")
     if stuck:
-        told.append(f"cannot be moved by the service: {listed(stuck)}")
+        texts.append(f"cannot be moved by the service: {listed(stuck)}")
     if stuck or not under_way:
-        told.append("delete or move them, or ask for the old size again")
-    return "; ".join(told)
+        texts.append("delete or move them, or ask for the old size again")
+    return "; ".join(texts)
 
 
 def overdue(why: str) -> str:

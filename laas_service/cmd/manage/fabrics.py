@@ -84,7 +84,7 @@ def import_fabric(args: argparse.Namespace) -> int:
         with collected_later():
             with progress(f"reading {args.file or live.TOOL}"):
                 fabric = read_file(args)
-            told = list(_rehearse(args, fabric) if args.dry_run else _record(args, fabric))
+            lines = list(_rehearse(args, fabric) if args.dry_run else _record(args, fabric))
     except LaasError as error:
         refusal = refusal_of(error)
         if not args.json or refusal is None:
@@ -99,7 +99,7 @@ def import_fabric(args: argparse.Namespace) -> int:
         return 0
     for line in fabric.lines(everything=args.all):
         print(line if args.all else fitted(line))
-    for line in told:
+    for line in lines:
         print(fitted(line))
     return 0
 

@@ -114,7 +114,7 @@ class Judgement:
     def without_path(self) -> list[str]:
         """Pairs of adapters that cables connect, and the default tables do not; a line for each
         need."""
-        told = {
+        texts = {
             Need.SERVICE: "a host for tenants and a service, which cannot communicate",
             Need.TENANTS: "hosts for tenants; only tenants that own no links can get both",
             Need.SERVICES: "services",
@@ -122,7 +122,7 @@ class Judgement:
         return [
             f"{cut.pairs} pair(s) of {text}; the first from {self._cabling.switch(cut.switch)} to "
             f"{cut.endpoint.name} at {self._cabling.port(cut.endpoint.at)}"
-            for need, text in told.items()
+            for need, text in texts.items()
             for cut in self._cut(need)
         ]
 

@@ -310,7 +310,7 @@ class _Recovery:
     def _without_a_cable(self) -> Iterable[tuple[int, str]]:
         """Port GUIDs (or node GUIDs, where no port has a cable) that are on no switch."""
         wired = {adapter.guid for adapter in self.adapters}
-        told = {adapter.host for adapter in self.adapters}  # a machine is told once
+        named = {adapter.host for adapter in self.adapters}  # a machine is told once
         ends = [e for wire in self.cabling.wires for e in (wire.a, wire.b) if e.port_guid]
         loose = [(e.port_guid, e.guid) for e in ends if e.port_guid not in wired]
         beyond = [end for wire in self.cabling.beyond for end in (wire.a, wire.b)]
@@ -318,7 +318,10 @@ class _Recovery:
         loose += [(guid, guid) for guid in self.machines.of if guid not in cabled]
         for port, guid in loose:
             host = self.machines.of[guid].host
-            yield port, host if host and host not in told else self.cabling.nodes[guid].name
+            yield (
+                port,
+                host if host and host not in named else self.cabling.nodes[guid].name,
+            )
 
     def _at_impossible_ports(self) -> Iterable[tuple[int, str]]:
         """Port GUIDs of adapters whose cables do not count; see ``DumpContent.beyond``."""

@@ -179,11 +179,11 @@ class ImportReport:
         first, *counts = self.counts()
         yield first
         kinds = grouped((each.kind, each) for each in self.irregularities)
-        told = [kind for kind in kinds if not (self.kept_out and kind in _MACHINES)]
-        actions = [kind for kind in ACTIONS if kind in told]
+        shown_kinds = [kind for kind in kinds if not (self.kept_out and kind in _MACHINES)]
+        actions = [kind for kind in ACTIONS if kind in shown_kinds]
         for title, here, following in (
             ("to act on", actions, counts),
-            ("for information", sorted(set(told) - set(actions)), ()),
+            ("for information", sorted(set(shown_kinds) - set(actions)), ()),
         ):
             if here:
                 yield f"{title}:"

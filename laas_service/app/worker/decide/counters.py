@@ -15,7 +15,7 @@ BATCHES = 16
 """Transactions of one round at most; the next round goes on."""
 
 
-def account(round: Round, told: Mapping[Link, str]) -> Steps[Mapping[Link, str]]:
+def account(round: Round, earlier: Mapping[Link, str]) -> Steps[Mapping[Link, str]]:
     """Account what was read; the links with too many errors, and the evidence for each.
 
     ``told`` are those of the round before. Raises: LaasError.
@@ -35,7 +35,7 @@ def account(round: Round, told: Mapping[Link, str]) -> Steps[Mapping[Link, str]]
     links = counters.excessive(
         (error for findings in found for error in findings.errors), round.cabling
     )
-    for link in links.keys() - told.keys():
+    for link in links.keys() - earlier.keys():
         yield Log(f"fabric {round.fabric.id}: {link_name(link)} has errors: {links[link]}")
     return links
 

@@ -54,7 +54,7 @@ class Difference:
     @property
     def sentence(self) -> str:
         """The sentence that is recorded for the fabric and told to others."""
-        return self._in_words(self.kind.facts.told)
+        return self._in_words(self.kind.facts.sentence)
 
     @property
     def finding(self) -> str:

@@ -39,9 +39,9 @@ def observe(round: Round, memory: FaultsMemory) -> Steps[FaultsMemory]:
         return replace(memory, hold_down=None)
 
 
-def _observe(round: Round, rules: Rules, told: Mapping[Link, str]) -> Steps[FaultsMemory]:
+def _observe(round: Round, rules: Rules, earlier: Mapping[Link, str]) -> Steps[FaultsMemory]:
     reading = yield from do.reading(round.fabric.id)
-    excesses = yield from counters.account(round, told)
+    excesses = yield from counters.account(round, earlier)
     if reading is None:
         return FaultsMemory(excesses)
     interpretation = interpret(round.cabling, reading)

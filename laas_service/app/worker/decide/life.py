@@ -257,10 +257,10 @@ class _Life:
         return (yield from self._note_limits(active, limited))
 
     def _note_limits(self, record: AllocationRecord, found: Limited | None) -> Next:
-        told = self.memory.rate_limits
-        noted = rate_limits.note(self._round, record, found, told.unlimited)
+        remembered = self.memory.rate_limits
+        noted = rate_limits.note(self._round, record, found, remembered.unlimited)
         record, unlimited = yield from noted
-        self.memory = replace(self.memory, rate_limits=replace(told, unlimited=unlimited))
+        self.memory = replace(self.memory, rate_limits=replace(remembered, unlimited=unlimited))
         return record
 
     def _since(
@@ -515,10 +515,10 @@ class _Life:
             yield from self._look_after(record.updated_at)
             yield from _check_left(self._round, record)
         by = yield from _confirmed_by()
-        told = reasons.step_reason(
+        reason = reasons.step_reason(
             change, self._fabric.topology, by, scripted=self._round.outside.scripted
         )
-        return (yield from do.proceed(record, told + remark, confirmed_by=by))
+        return (yield from do.proceed(record, reason + remark, confirmed_by=by))
 
 
 def _slot_moves(round: Round, record: AllocationRecord) -> SlotMoves:
