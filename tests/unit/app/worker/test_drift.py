@@ -151,7 +151,7 @@ def test_a_kind_of_drift_without_words_is_not_accepted():
             NEW = "new"
 
     with pytest.raises(TypeError, match="logged"):
-        DriftFacts("new", told="{detail}")  # type: ignore[call-arg]
+        DriftFacts("new", sentence="{detail}")  # type: ignore[call-arg]
 
 
 def test_a_condition_of_the_switches_is_one_kind_of_drift():
