@@ -102,9 +102,12 @@ def show_map(
     if query.hosts is not None and slots is not None:
         raise InvalidInput("slots", query.slots, "ask for hosts or slots, not both")
     if query.hosts is not None or slots is not None:
-        policy = (query.policy or "") if slots is None else ""
         asked = AllocationRequest(
-            name="", hosts=query.hosts or 0, policy=policy, parent=query.parent, slots=slots
+            name="",
+            hosts=query.hosts or 0,
+            policy=query.policy or "",
+            parent=query.parent,
+            slots=slots,
         )
 
     def shown() -> schemas.FabricMap:
