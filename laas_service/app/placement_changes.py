@@ -81,7 +81,7 @@ def _mend_change(
         ledger = fabric.ledger(change.new.parent)
         if ledger.allocations.get(record.id) != change.held:
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
-        return mended(ledger.surface(), Joined(change.old, change.new, change.bridge))
+        return mended(ledger.flattened(), Joined(change.old, change.new, change.bridge))
 
     return changes.mend(record, choose, by=by)
 

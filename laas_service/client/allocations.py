@@ -245,7 +245,7 @@ class Certify(RestCommand):
     )
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        signed = rest.get(f"{_path(rest, args)}/certificate", nonce=args.nonce)
+        signed = rest.get(f"{path_of(rest, args)}/certificate", nonce=args.nonce)
         if args.output is not None:
             written(args.output, json.dumps(signed, indent=2) + "\n")
         return signed
