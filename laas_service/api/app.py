@@ -229,6 +229,12 @@ ROUTES = (
     _get("/v1/quota", quota.show, "laas:quota:get", schemas.QuotaAnswer),
     _get(ALLOCATION, allocations.show, "laas:allocation:get", schemas.AllocationAnswer),
     _get(
+        f"{ALLOCATION}/promise",
+        sharing_fabrics.promise,
+        "laas:allocation:get",
+        sharing_schemas.OwnPromises,
+    ),
+    _get(
         f"{ALLOCATION}/history", allocations.history, "laas:allocation:get", schemas.HistoryAnswer
     ),
     _get(

@@ -172,6 +172,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             f"GET {allocation}",
             f"GET {allocation}/history",
             f"GET {allocation}/certificate",
+            f"GET {allocation}/promise",
         ),
         _rule(
             "laas:quota:get",

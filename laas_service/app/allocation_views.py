@@ -2,7 +2,7 @@
 
 """Views of allocations: with the fabric, place in the queue, degradation and progress."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from laas_service.app import lifecycle, safeguards
@@ -26,21 +26,30 @@ from laas_service.domain.faults.degradation import Degraded, degradation, joined
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.topology import Topology
 
+Lacking = Callable[[Iterable[AllocationRecord]], Mapping[str, Degraded]]
+
 
 class AllocationViews:
     """Adds to recorded allocations what is known of them now.
 
     ``search_budget`` bounds the searches for one answer. ``repair_links`` says whether the workers
-    replace links that have failed.
+    replace links that have failed. ``lacking`` tells what tenants on shared hosts lack, by id.
     """
 
     def __init__(
-        self, store: Store, queue: AdmissionQueue, *, search_budget: int, repair_links: bool
+        self,
+        store: Store,
+        queue: AdmissionQueue,
+        *,
+        search_budget: int,
+        repair_links: bool,
+        lacking: Lacking,
     ) -> None:
         self._store = store
         self._queue = queue
         self._search_budget = search_budget
         self._repair_links = repair_links
+        self._lacking = lacking
 
     def view(self, record: AllocationRecord) -> AllocationView:
         """The allocation with its fabric, place in the queue, degradation and progress."""
@@ -66,12 +75,14 @@ class AllocationViews:
         fabrics: Mapping[str, tuple[FabricRecord, Holding]],
     ) -> list[AllocationView]:
         places, crossed = self._places(records), self._crossed_by(records)
+        lacking = self._lacking(records)
         return [
             AllocationView(
                 record,
                 fabric,
                 places.get(record.id),
-                _degradation_now(record, fabric.topology, crossed.get(record.id, 0)),
+                lacking.get(record.id)
+                or _degradation_now(record, fabric.topology, crossed.get(record.id, 0)),
                 _delay(record, holding),
                 crossed_by=crossed.get(record.id),
             )

@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from laas_service import background
 from laas_service.app.admission_queue import AdmissionQueue
@@ -26,6 +27,7 @@ from laas_service.app.quotas import ProjectLimits
 from laas_service.app.records import Limits
 from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.app.sharing.map import MapSections
+from laas_service.app.sharing.promises import lacking
 from laas_service.app.sharing.requests import sharing_kinds
 from laas_service.app.sharing.use_cases import SharingUseCases
 from laas_service.domain.admission.queue import Discipline
@@ -116,6 +118,7 @@ class UseCases:
             self._queue,
             search_budget=offer.search_budget,
             repair_links=offer.repair_links,
+            lacking=partial(lacking, store, slots),
         )
         self.allocations = AllocationUseCases(
             store, compute, kinds, self._queue, self.quotas, self.views, offer, runtime

@@ -16,7 +16,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "promises": (
         *("link", "direction", "allocation", "bandwidth", "promised", "mean", "deviation"),
-        *("outage", "measured"),
+        *("outage", "state", "measured"),
     ),
     "switches": ("name", "state", "source", "level", "guid", "ports", "lid", "positions"),
     "agents": ("name", "condition", "seen_at", "detail", "role", "generation", "published"),

@@ -69,6 +69,13 @@ NOT_TOGETHER = (
 """Why hosts are not shared unless an operator says so."""
 
 
+CHAINS = (
+    "with [opensm] enforcement = chains OpenSM chooses the routes, and promises of links follow "
+    "the service's own; [opensm] enforcement = file has these"
+)
+"""Why hosts are not shared where the vendor's OpenSM routes inside each tenant."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharingOptions:
     """How [sharing] has hosts shared."""
@@ -90,8 +97,11 @@ class SharingOptions:
             fix = "only [compute] kind = nova tells the servers whose ports are to be limited"
             raise InvalidInput("[sharing] enforcement", options.enforcement, fix)
         together = options.access == "together"
+        unshared = UNSHARED.get(kind, "" if together else NOT_TOGETHER)
+        if conf.opensm.enforcement == "chains":
+            unshared = unshared or CHAINS
         return cls(
-            unshared=UNSHARED.get(kind, "" if together else NOT_TOGETHER),
+            unshared=unshared,
             level=options.service_level if together else 0,
             enforcement=options.enforcement,
             directory=Path(conf.state_dir) / "limits",

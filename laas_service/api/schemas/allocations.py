@@ -191,6 +191,21 @@ class Apart(Schema):
     leaves: tuple[tuple[int, int], tuple[int, int]]
 
 
+class Overfull(Shown):
+    """A link of shared hosts that promises more than it has."""
+
+    name: str
+    """The link and its direction."""
+    promised: float
+    """Gb/s, to all who share the hosts."""
+    bandwidth: float
+    """Gb/s that it has."""
+
+    @classmethod
+    def of(cls, link: degradation.OverfullLink) -> Self:
+        return cls.showing(link, promised=round(link.promised, 6))
+
+
 class DegradedAnswer(Schema):
     """The failed hosts and links of an allocation, and what follows from them."""
 
@@ -200,6 +215,8 @@ class DegradedAnswer(Schema):
     """Failed hosts."""
     thin: list[ThinSwitch]
     apart: list[Apart]
+    over: list[Overfull]
+    """On shared hosts, links that promise more than they have, since traffic takes others."""
     detail: str
     """A summary in a sentence."""
 
@@ -211,6 +228,7 @@ class DegradedAnswer(Schema):
             hosts=[AllocatedHost(index=host, name=names[host]) for host in degraded.hosts],
             thin=[ThinSwitch.of(thin) for thin in degraded.thin],
             apart=[Apart(rail=a.rail, leaves=(a.first, a.second)) for a in degraded.apart],
+            over=[Overfull.of(link) for link in degraded.over],
             detail=str(degraded),
         )
 

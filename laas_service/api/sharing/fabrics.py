@@ -50,6 +50,23 @@ def promises(call: Call, fabric_id: str, query: schemas.PromiseQuery) -> Answer:
     )
 
 
+def promise(call: Call, allocation_id: str) -> Answer:
+    """Tell a tenant on shared hosts what each link promises it, and what does not hold now."""
+    record, entries, lacks = call.use_cases.sharing.promise(call.caller, allocation_id)
+    return Answer(
+        200,
+        schemas.OwnPromises(
+            allocation=record.id,
+            slots=record.demand.slots,
+            bandwidth=record.demand.bandwidth,
+            deviation=record.demand.deviation,
+            holds=lacks is None,
+            detail=None if lacks is None else str(lacks),
+            links=[schemas.OwnPromise.of(entry) for entry in entries],
+        ),
+    )
+
+
 def _place(marker: str) -> tuple[str, int]:
     """The place of the last promise of the page before. Raises: InvalidInput."""
     allocation, _, link = marker.rpartition("/")

@@ -56,6 +56,9 @@ class PromiseAnswer(Shown):
     """`down` is towards the host."""
     allocation: str
     """The allocation whose hosts are shared."""
+    state: Literal["kept", "suspended", "dead"]
+    """`suspended`: the link is down, and others carry its traffic; `dead`: and for some of that
+    there is no path."""
     bandwidth: float
     """Gb/s that the link may promise."""
     promised: float
@@ -83,6 +86,56 @@ class PromiseAnswer(Shown):
             outage=float(f"{entry.load.outage:.3g}"),
             measured=None if entry.measured is None else MeasuredLoad.of(entry.measured),
         )
+
+
+class OwnPromise(Shown):
+    """What a link promises one tenant in one direction."""
+
+    link: Annotated[str, Field(examples=["leaf-0-3-5"])]
+    """Its id; of the link of a host, the host's name."""
+    kind: Literal["host", "leaf", "spine"]
+    direction: Literal["up", "down"]
+    """`down` is towards the host."""
+    state: Literal["kept", "suspended", "dead"]
+    """As in the promises of a fabric."""
+    promised: float
+    """Gb/s: `mean`, and what its demands need beyond it at the risk of the link."""
+    mean: float
+    """Gb/s: what is certain, and the means of normal demands."""
+    deviation: float
+    """Gb/s: standard deviation of normal demands."""
+    risk: float
+    """The highest probability of an outage allowed."""
+    outage: Annotated[float, Field(ge=0, le=1)]
+    """The probability that the demands of all who share the link exceed it, at the highest."""
+
+    @classmethod
+    def of(cls, entry: PromiseEntry) -> Self:
+        return cls.showing(
+            entry,
+            entry.sharing,
+            link=entry.name,
+            promised=round(entry.promised, 6),
+            mean=round(entry.load.mean, 6),
+            deviation=round(entry.load.deviation, 6),
+            outage=float(f"{entry.load.outage:.3g}"),
+        )
+
+
+class OwnPromises(Schema):
+    """What a tenant on shared hosts is promised, and what of it does not hold now."""
+
+    allocation: str
+    slots: int
+    bandwidth: float | tuple[float, ...]
+    """Gb/s that each virtual machine may send, and as many receive."""
+    deviation: float | tuple[float, ...]
+    holds: bool
+    """No link that it needs is down or promises more than it has."""
+    detail: str | None
+    """Why it does not hold."""
+    links: list[OwnPromise]
+    """By link: those of leaves, of spines, of hosts."""
 
 
 class PromiseList(Schema):

@@ -2,19 +2,22 @@
 
 """What links promise to tenants who share hosts, beside the traffic that was measured there."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, NamedTuple
 
-from laas_service.app.records import FabricRecord
+from laas_service.app.ports.store import Store
+from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.app.views.parts import part
 from laas_service.domain.allocation import Allocation, Sharing
 from laas_service.domain.faults.counters import Findings, Rate
+from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.ledger import LedgerView
-from laas_service.domain.sharing.link_promises import PromisedLoad
+from laas_service.domain.sharing.link_promises import LoadState, PromisedLoad
 from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.tenancy import SharedHosts
 from laas_service.domain.topology import LeafLink, Link, link_name
@@ -53,6 +56,11 @@ class PromiseEntry:
     measured: Measured | None
 
     @property
+    def state(self) -> LoadState:
+        """Whether the link keeps its promises, or is down."""
+        return self.load.state
+
+    @property
     def promised(self) -> float:
         """Gb/s, with what demands need beyond their means."""
         return self.load.occupancy * self.sharing.bandwidth
@@ -73,6 +81,36 @@ class PromiseEntry:
     def place(self) -> tuple[str, int]:
         """Orders the entries of a fabric."""
         return self.allocation, self.load.link
+
+
+def lacking(
+    store: Store, slots: SharedSlots, records: Iterable[AllocationRecord]
+) -> dict[str, Degraded]:
+    """By id, what tenants on shared hosts lack while links are down or promise too much."""
+    parts: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for record in records:
+        if record.part and record.placed is not None:
+            parts[record.fabric, record.part].add(record.id)
+    found: dict[str, Degraded] = {}
+    for (fabric, parent), ids in parts.items():
+        inner = store.fabrics.ledger(fabric)[0].inside.get(parent)
+        if inner is not None and (known := ids & inner.allocations.keys()):
+            found |= slots.lacks(inner, known)
+    return found
+
+
+def promises_to(
+    fabric: FabricRecord, ledger: LedgerView, slots: SharedSlots, id: str
+) -> list[PromiseEntry]:
+    """What links promise one tenant on the shared hosts that the ledger is of.
+
+    ``outage`` is that of the link, with all its promises. Raises: NotFound.
+    """
+    part = ledger.part
+    assert part is not None
+    outage = {load.link: load.outage for load in slots.loads(ledger)}
+    loads = (load._replace(outage=outage[load.link]) for load in slots.loads(ledger, {id}))
+    return [_entry(fabric, part, load, {}) for load in loads]
 
 
 def promises(

@@ -21,12 +21,13 @@ from laas_service.app.requests import Proposal
 from laas_service.app.retries import REPEATED
 from laas_service.app.room_planner import Permission
 from laas_service.app.sharing.consolidation import ConsolidationPlan, ConsolidationPlanner
-from laas_service.app.sharing.promises import PromiseEntry, promises
+from laas_service.app.sharing.promises import PromiseEntry, promises, promises_to
 from laas_service.app.sharing.requests import check_demand
 from laas_service.app.sharing.slot_changes import SlotChange, SlotsRequest, begin_slot_change
 from laas_service.domain.allocation import NoFit
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.errors import InvalidInput
+from laas_service.domain.errors import Conflict, InvalidInput
+from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.tenancy import Slots
@@ -93,6 +94,23 @@ class SharingUseCases:
         fabric, ledger = with_ledger(self._store, fabric_id)
         counters = self._store.faults.counter_findings(fabric.id)
         return promises(fabric, ledger, self._slots, counters)
+
+    def promise(
+        self, caller: Caller, id: str
+    ) -> tuple[AllocationRecord, list[PromiseEntry], Degraded | None]:
+        """A tenant on shared hosts, what each link promises it, and what it lacks now.
+
+        Raises:
+            NotFound: the caller has no such allocation.
+            Conflict: it is not on shared hosts, or has no place yet.
+        """
+        record = self._lookup.expected(caller, id, None)
+        fabric, ledger = with_ledger(self._store, record.fabric)
+        inner = ledger.inside.get(record.part)
+        if inner is None or record.id not in inner.allocations:
+            raise Conflict(f"allocation {id} has no slots of shared hosts: no link promises it any")
+        lacks = self._slots.lacks(inner, {record.id}).get(record.id)
+        return record, promises_to(fabric, inner, self._slots, record.id), lacks
 
     @REPEATED.wraps
     def change_slots(

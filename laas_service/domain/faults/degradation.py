@@ -104,11 +104,6 @@ class Degraded:
     over: tuple[OverfullLink, ...] = ()
     """Of a tenant on shared hosts, its links that promise more than they have."""
 
-    @property
-    def lacks(self) -> bool:
-        """Whether anything has failed of it."""
-        return bool(self.links or self.hosts or self.apart or self.contention or self.over)
-
     crossed_by: int = 0
     """Ordered pairs of ports of others that have to cross its links, although it requires that
     none does."""

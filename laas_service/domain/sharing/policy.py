@@ -239,14 +239,20 @@ class SharedSlots:
                 site.release(id)
         return site.loads()
 
-    def lacks(self, fabric: LedgerView, id: str) -> Degraded:
-        """What a sharer lacks while links and hosts are down, or promise more than they have.
+    def lacks(self, fabric: LedgerView, ids: Collection[str]) -> dict[str, Degraded]:
+        """By id, what sharers lack while links and hosts are down, or promise more than they have.
+
+        Those that lack nothing are left out.
 
         Raises:
-            NotFound: as ``propose``, or it has no slots there.
+            NotFound: as ``propose``, or one has no slots there.
         """
         site = self._site(fabric)
-        held, routes = site.held(id), site.routes
+        found = {id: self._lacking(fabric, site, site.held(id)) for id in ids}
+        return {id: degraded for id, degraded in found.items() if degraded != Degraded()}
+
+    def _lacking(self, fabric: LedgerView, site: RoutedSite, held: Held) -> Degraded:
+        routes = site.routes
         hosts = {routes.host_of(machine) for machine in held.counts}
         ours = held.promised.links[held.promised.links >= routes.without_faults]
         own = {routes.links[n // 2 - 1] for n in ours[ours < routes.of_hosts].tolist()}

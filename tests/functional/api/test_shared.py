@@ -307,3 +307,40 @@ def test_fewer_slots_shorten_a_list(client, part, share):
     assert (asked.json["bandwidth"], asked.json["deviation"]) == ([3.0, 2.0], [0.0, 0.1])
     more = client.patch(f"/v1/allocations/{made['id']}", json={"slots": 4})
     assert [error["field"] for error in more.json["errors"]] == ["bandwidth"]
+
+
+def test_a_fault_is_told_to_those_whose_promise_it_breaks(client, deployment, part, share):
+    """The overview gets no better by a fault, and slots can be given back meanwhile."""
+    made = share(20, 0.5, name="red").json
+    other = share(2, 0.1, name="other").json
+    own = client.get(f"/v1/allocations/{made['id']}/promise").json
+    assert (own["slots"], own["bandwidth"], own["holds"], own["detail"]) == (20, 0.5, True, None)
+    assert {link["state"] for link in own["links"]} == {"kept"}
+    overview = client.get("/v1/fabrics/main/promises").json["promises"]
+    before = max(entry["outage"] for entry in overview)
+    leaf = min(link["link"] for link in own["links"] if link["kind"] == "leaf").rsplit("-", 1)[0]
+    lost = [f"{leaf}-{up}" for up in range(4)]
+    for number, link in enumerate(lost, 1):
+        client.patch(f"/v1/fabrics/main/links/{link}", json={"state": "failed"})
+        overview = client.get("/v1/fabrics/main/promises").json["promises"]
+        assert max(entry["outage"] for entry in overview) >= before, number
+        before = max(entry["outage"] for entry in overview)
+    shown = client.get(f"/v1/allocations/{made['id']}").json["degraded"]
+    assert shown["apart"]
+    assert "no path over its working links is left" in shown["detail"]
+    own = client.get(f"/v1/allocations/{made['id']}/promise").json
+    assert own["holds"] is False
+    assert "dead" in {link["state"] for link in own["links"]}
+    assert before == 1.0
+    assert client.get(f"/v1/allocations/{other['id']}").json["degraded"] is None
+    given = client.patch(f"/v1/allocations/{made['id']}", json={"slots": 19})
+    assert given.status_code == 200, given.text
+    for link in lost:
+        client.patch(f"/v1/fabrics/main/links/{link}", json={"state": "up"})
+    assert client.get(f"/v1/allocations/{made['id']}").json["degraded"] is None
+
+
+def test_a_promise_is_of_slots_and_of_their_own_tenant(client, part, share):
+    refused = client.get(f"/v1/allocations/{part['id']}/promise")
+    assert (refused.status_code, refused.json["code"]) == (409, "conflict")
+    assert client.get("/v1/allocations/nobody/promise").status_code == 404

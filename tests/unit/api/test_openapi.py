@@ -55,6 +55,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/v1/allocations/{allocation_id}"),
         ("GET", "/v1/allocations/{allocation_id}/history"),
         ("GET", "/v1/allocations/{allocation_id}/certificate"),
+        ("GET", "/v1/allocations/{allocation_id}/promise"),
         ("PATCH", "/v1/allocations/{allocation_id}"),
         ("DELETE", "/v1/allocations/{allocation_id}"),
         ("POST", "/v1/allocations/{allocation_id}/repair"),

@@ -120,6 +120,9 @@ def test_how_hosts_are_shared(tmp_path):
     together = configured(tmp_path, sharing="access = together\nservice_level = 3")
     assert SharingOptions.of(together).unshared == ""
     assert SharingOptions.of(together).level == 3
+    chains = "enforcement = chains\ndirectory = /tmp/opensm"
+    routed = configured(tmp_path, sharing="access = together", opensm=chains)
+    assert "OpenSM chooses the routes" in SharingOptions.of(routed).unshared
     nodes = configured(tmp_path, sharing="access = together", compute="kind = ironic")
     assert "one owner" in SharingOptions.of(nodes).unshared
     with pytest.raises(InvalidInput, match=r"\[sharing\] enforcement"):

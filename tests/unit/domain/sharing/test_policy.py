@@ -303,14 +303,14 @@ def test_who_is_admitted_in_a_fault_keeps_to_the_links_after_the_repair():
 def test_a_fault_tells_who_lacks_a_path_and_whose_links_are_overfull():
     ledger = sharing(SlotDemand(7, 1.0), part=replace(PART, sharing=Sharing(3, 3.0)))
     inner, policy = ledger.ledger("part"), SharedSlots()
-    assert not policy.lacks(inner, "a").lacks
+    assert not policy.lacks(inner, {"a"})
     full = max(load.outage for load in policy.loads(inner))
     link = LeafLink(0, 0, 0)
     ledger.fail_link(link)
-    told = policy.lacks(inner, "a")
+    told = policy.lacks(inner, {"a"})["a"]
     assert told.links == (link,)
     ledger.fail_link(LeafLink(0, 0, 1))
-    told = policy.lacks(inner, "a")
+    told = policy.lacks(inner, {"a"})["a"]
     assert told.apart
     assert "no path over its working links is left" in str(told)
     loads = policy.loads(inner)
@@ -318,7 +318,7 @@ def test_a_fault_tells_who_lacks_a_path_and_whose_links_are_overfull():
     assert max(load.outage for load in loads) == 1.0 >= full
     for failed in (link, LeafLink(0, 0, 1)):
         ledger.repair_link(failed)
-    assert not policy.lacks(inner, "a").lacks
+    assert not policy.lacks(inner, {"a"})
 
 
 def test_slots_are_given_back_in_a_fault():
