@@ -8,13 +8,14 @@ written), stable (equal values give equal documents) and carry a version. GUIDs 
 with its field.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
     AwareDatetime,
+    BeforeValidator,
     PlainSerializer,
     StrictBool,
     StrictFloat,
@@ -26,8 +27,10 @@ from laas_service.adapters.forms import (
     Amount,
     Cost,
     Document,
+    DomainName,
     Form,
     Guid,
+    KindName,
     Lid,
     LinkName,
     Mask,
@@ -53,9 +56,15 @@ from laas_service.domain.allocation import (
     SlotDemand,
 )
 from laas_service.domain.common_plane import NO_PLANE, CommonPlane
-from laas_service.domain.constraints import Constraints, ContentionFree, Undisturbed, Within
+from laas_service.domain.constraints import (
+    Constraints,
+    ContentionFree,
+    Spread,
+    Undisturbed,
+    Within,
+)
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.features import PLAIN_HOSTS, Features, HostFeatures
+from laas_service.domain.features import PLAIN, PLAIN_HOSTS, Features, HostFeatures
 from laas_service.domain.inventory import (
     Cable,
     Endpoint,
@@ -294,6 +303,7 @@ class _Allocation(Document):
     container: StrictBool = False
     sharing: Annotated[Sharing, SHARING] | None = None
     slots: Annotated[HeldSlots, _SLOTS] | None = None
+    alone: _Groups = ()  # type: ignore[assignment]
 
 
 ALLOCATION = Form(Allocation, "allocation", _Allocation, sparse=True)
@@ -399,16 +409,40 @@ PLAN = Form(RecordedPlan, "plan of moves", _Plan)
 _Numbers = Annotated[frozenset[Natural], PlainSerializer(sorted)]
 
 
+class _Spread(Strict):
+    kind: KindName
+    least: Rails
+
+
+_SPREAD = Form(Spread, "constraints.spread", _Spread)
+
+
+def _spread_from(document: object) -> int | Spread:
+    if isinstance(document, Mapping):
+        return _SPREAD.read(document)
+    if type(document) is not int or document < 1:
+        raise ValueError('give 1 pod or more, or domains such as {"kind": "power", "least": 2}')
+    return document
+
+
+def _spread_document(spread: int | Spread) -> Any:
+    return _SPREAD.write(spread) if isinstance(spread, Spread) else spread
+
+
 class _Constraints(Strict):
     traits: Annotated[frozenset[Trait], PlainSerializer(sorted)] = frozenset()
     avoid_hosts: _Numbers = frozenset()
     avoid_pods: _Numbers = frozenset()
-    within: Within | None = None
-    spread: Rails = 1
+    within: Within | KindName | None = None
+    spread: Annotated[Any, BeforeValidator(_spread_from), PlainSerializer(_spread_document)] = 1
     max_host_cost: Cost | None = None
     cheapest: StrictBool = False
     contention_free: ContentionFree | None = None
     undisturbed: Undisturbed | None = None
+    domains: Rails | None = None
+    per_domain: Rails | None = None
+    kind: KindName | None = None
+    exclusive: StrictBool = False
 
 
 CONSTRAINTS = Form(Constraints, "constraints", _Constraints, sparse=True)
@@ -434,6 +468,10 @@ class HostDocument(Strict):
 
     traits: list[Trait] = []
     cost: Cost = 0
+
+
+Domains = dict[KindName, dict[DomainName, list[Natural]]]
+"""By kind and name the numbers of the hosts of domains, in files and snapshots."""
 
 
 class PlaneDocument(Strict):
@@ -484,16 +522,55 @@ def plane_from(document: object) -> CommonPlane:
     return CommonPlane(read.l2, read.spines)
 
 
-def features_from(read: Mapping[str, HostDocument], topology: Topology, field: str) -> Features:
-    """The features of hosts, from documents by number; errors name ``field``.
+def domains_document(features: Features) -> dict[str, dict[str, list[int]]]:
+    """The domains of a fabric as a document; ``features_from`` reads it."""
+    return {
+        kind: {name: list(hosts) for name, hosts in named.items()}
+        for kind, named in features.members.items()
+    }
+
+
+def features_from(
+    read: Mapping[str, HostDocument],
+    topology: Topology,
+    field: str,
+    domains: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
+) -> Features:
+    """The features of hosts, from documents by number; errors name ``field`` or ``domains``.
 
     Raises:
-        InvalidInput: the topology has no such host.
+        InvalidInput: the topology has no such host, or a host is in two domains of a kind.
     """
-    features = {}
+    features: dict[int, HostFeatures] = {}
+    for number, of in domains_of_hosts(domains or {}, topology.hosts).items():
+        if number not in topology.absent_hosts:
+            features[number] = HostFeatures(domains=of)
     for name, host in read.items():
         if not name.isdecimal() or len(name) > DIGITS or int(name) >= topology.hosts:
             raise InvalidInput(field, name, f"use the numbers of hosts, 0..{topology.hosts - 1}")
         if int(name) not in topology.absent_hosts:
-            features[int(name)] = host_features(host)
+            known = features.get(int(name), PLAIN)
+            features[int(name)] = host_features(host)._replace(domains=known.domains)
     return PLAIN_HOSTS.having(features)
+
+
+def domains_of_hosts(
+    domains: Mapping[str, Mapping[str, Sequence[int]]], hosts: int
+) -> dict[int, tuple[tuple[str, str], ...]]:
+    """By number the domains of each host that is in any (``HostFeatures.domains``).
+
+    Raises:
+        InvalidInput: a number is none of the ``hosts``, or is in two domains of a kind.
+    """
+    of: dict[int, dict[str, str]] = {}
+    for kind, named in sorted(domains.items()):
+        for name, numbers in sorted(named.items()):
+            for host in numbers:
+                if host >= hosts:
+                    fix = f"hosts are 0..{hosts - 1}"
+                    raise InvalidInput(f"domains.{kind}.{name}", host, fix)
+                other = of.setdefault(host, {}).setdefault(kind, name)
+                if other != name:
+                    fix = f"a host is in one domain of a kind; it is in {other} as well"
+                    raise InvalidInput(f"domains.{kind}.{name}", host, fix)
+    return {host: tuple(sorted(kinds.items())) for host, kinds in sorted(of.items())}

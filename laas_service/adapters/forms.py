@@ -6,11 +6,13 @@ GUIDs are ``0x%016x``, masks are hexadecimal, and links have their REST names. A
 refused with its field.
 """
 
+import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,7 +27,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from laas_service.domain.errors import InvalidInput
-from laas_service.domain.features import DEAREST, TRAIT
+from laas_service.domain.features import DEAREST, DOMAIN, KIND, TRAIT
 from laas_service.domain.topology import Link, link_name, parse_link
 
 VERSION = 1
@@ -68,6 +70,19 @@ Amount = Annotated[StrictFloat, PlainSerializer(float)]
 Lid = Annotated[StrictInt, Field(ge=1, le=0xBFFF)]
 Triple = tuple[Natural, Natural, Natural]
 Trait = Annotated[StrictStr, Field(pattern=TRAIT)]
+
+
+def _kind(value: str) -> str:
+    if re.fullmatch(KIND, value) is None:
+        raise ValueError(
+            "name a kind of domains with letters, digits and _.:-, such as nvlink; leaf and pod "
+            "are none"
+        )
+    return value
+
+
+KindName = Annotated[StrictStr, AfterValidator(_kind)]
+DomainName = Annotated[StrictStr, Field(pattern=DOMAIN)]
 Cost = Annotated[StrictInt, Field(ge=0, le=DEAREST)]
 
 

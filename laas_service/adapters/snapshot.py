@@ -18,8 +18,10 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
 from laas_service.adapters.documents import (
+    Domains,
     HostDocument,
     PlaneDocument,
+    domains_document,
     features_from,
     host_document,
     in_order,
@@ -30,7 +32,7 @@ from laas_service.adapters.forms import Natural, Rails, Triple, validated
 from laas_service.domain.allocation import WHOLE, Allocation, ColumnShare, GroupShare, Shape
 from laas_service.domain.common_plane import NO_PLANE, CommonPlane
 from laas_service.domain.errors import DoubleClaim, InvalidInput
-from laas_service.domain.features import PLAIN_HOSTS, Features
+from laas_service.domain.features import PLAIN, PLAIN_HOSTS, Features
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.ledger.shared_links import CAP, SharedLedger
 from laas_service.domain.routing.tenant_tables import routed_allocations, tenant_tables
@@ -52,6 +54,7 @@ class _SnapshotTopology(BaseModel):
     absent_leaf_links: list[Triple] = []
     absent_spine_links: list[Triple] = []
     hosts: dict[StrictStr, HostDocument] = {}
+    domains: Domains = {}
     shared_plane: PlaneDocument = PlaneDocument()
 
 
@@ -76,6 +79,7 @@ class _SnapshotAllocation(BaseModel):
     bandwidth: Annotated[float, Field(gt=0, le=CAP / WHOLE)] | None = None
     undisturbed: StrictBool = False
     """Nobody else's packets may have to cross its links."""
+    alone: list[Natural] = []
 
 
 class _Snapshot(BaseModel):
@@ -133,7 +137,10 @@ def snapshot_topology(
         document["hosts"] = {
             str(host): host_document(described)
             for host, described in sorted(features.hosts.items())
+            if described._replace(domains=()) != PLAIN
         }
+        if domains := domains_document(features):
+            document["domains"] = domains
     return document
 
 
@@ -164,9 +171,11 @@ def _snapshot_allocations(ledger: LedgerView) -> Iterator[dict[str, Any]]:
 def snapshot_allocation(topology: Topology, allocation: Allocation) -> dict[str, Any]:
     """The entry of an allocation in a snapshot, without forwarding tables.
 
-    ``bandwidth`` is present only if the allocation has a share of its links.
+    ``bandwidth`` is present only if the allocation has a share of its links, ``alone`` only if
+    nobody else gets the other hosts of its domains.
     """
     whole = allocation.bandwidth == WHOLE
+    others = replace(allocation, groups=allocation.alone).hosts(topology)
     return {
         "id": allocation.id,
         "n": allocation.requested,
@@ -175,6 +184,7 @@ def snapshot_allocation(topology: Topology, allocation: Allocation) -> dict[str,
         "leaf_links": sorted(map(list, allocation.leaf_links(topology))),
         "spine_links": sorted(map(list, allocation.spine_links(topology))),
         **({} if whole else {"bandwidth": allocation.bandwidth / WHOLE}),
+        **({"alone": list(others)} if others else {}),
     }
 
 
@@ -248,7 +258,7 @@ def topology_from_snapshot(document: object) -> SnapshotTopology:
         topology,
         frozenset(read.failed_hosts) - absent_hosts,
         failed_links - absent_links,
-        features_from(read.hosts, topology, "topology.hosts"),
+        features_from(read.hosts, topology, "topology.hosts", read.domains),
         CommonPlane.of(topology.tree, read.shared_plane.l2, read.shared_plane.spines),
     )
 
@@ -354,6 +364,7 @@ def _allocation(topology: Topology, entry: _SnapshotAllocation, place: str) -> A
     hosts = _host_masks(topology, entry.hosts, f"{place}.hosts")
     uplinks = _uplink_masks(topology, entry.leaf_links, f"{place}.leaf_links")
     columns = _spine_masks(topology, entry.spine_links, f"{place}.spine_links")
+    alone = _host_masks(topology, entry.alone, f"{place}.alone")
     width = topology.columns_per_pod
     return Allocation(
         id=entry.id,
@@ -367,6 +378,7 @@ def _allocation(topology: Topology, entry: _SnapshotAllocation, place: str) -> A
         shape=Shape(**entry.shape.model_dump()) if entry.shape else None,
         container=entry.container,
         bandwidth=WHOLE if entry.bandwidth is None else round(entry.bandwidth * WHOLE),
+        alone=tuple(GroupShare(group, mask, 0) for group, mask in sorted(alone.items())),
     )
 
 

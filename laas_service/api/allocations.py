@@ -118,7 +118,9 @@ def create(
 def _check_class(body: schemas.NewAllocation) -> None:
     """Raises: InvalidInput, if a field is missing or does not belong to the class of service."""
     shared = body.class_of_service is schemas.Class.SHARED
-    needed, foreign = (SLOT_FIELDS[:2], HOST_FIELDS) if shared else (("hosts",), SLOT_FIELDS)
+    by_domain = body.constraints is not None and body.constraints.domains is not None
+    owned = () if by_domain else ("hosts",)
+    needed, foreign = (SLOT_FIELDS[:2], HOST_FIELDS) if shared else (owned, SLOT_FIELDS)
     name = "shared" if shared else "owned"
     for field in needed:
         if getattr(body, field) is None:

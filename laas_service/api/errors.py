@@ -27,7 +27,7 @@ from laas_service.domain.wording import CONTROLS
 ECHO = 200
 """Characters of a wrong value that are repeated to the caller."""
 
-FORMS = (requests.NUMBER, requests.LIST)
+FORMS = (requests.NUMBER, requests.LIST, requests.OBJECT)
 """Parts of a place in a body that are no names of fields."""
 
 WORDS = {

@@ -65,13 +65,13 @@ def fit(call: Call, fabric_id: str, query: schemas.FitQuery) -> Answer:
         parent=query.parent,
         slots=_slots(query),
     )
-    if asked.kind.whole_hosts and query.hosts is None:
+    if asked.kind.whole_hosts and query.hosts is None and query.domains is None:
         raise InvalidInput("hosts", None, "say how many hosts, or slots of shared hosts")
     if not asked.kind.whole_hosts and (query.hosts or query.policy or query.domain().names):
         fix = "slots have no hosts, policy or constraints of their own; leave these out"
         raise InvalidInput("slots", query.slots, fix)
     fit = call.fabrics.fit(call.caller, fabric_id, asked, tuple(query.risks or ()))
-    return Answer(200, schemas.FitAnswer.of(fabric_id, asked.hosts, fit, query.slots))
+    return Answer(200, schemas.FitAnswer.of(fabric_id, fit.hosts or asked.hosts, fit, query.slots))
 
 
 def _slots(query: schemas.SlotsQuery) -> SlotDemand | None:
@@ -148,7 +148,7 @@ def make_room(
     constraints = body.constraints or schemas.Constraints()
     asked = AllocationRequest(
         name="",
-        hosts=body.hosts,
+        hosts=body.hosts or 0,
         policy=body.policy or "",
         constraints=constraints.domain(),
         avoid=tuple(constraints.avoid_hosts or ()),
@@ -163,7 +163,7 @@ def make_room(
     if isinstance(plan, NoFit):
         return Answer(409, errors.of_refusal(plan))
     begun = any(move.announced for move in plan.moves)
-    return Answer(202 if begun else 200, schemas.RoomPlanAnswer.of(body.hosts, plan))
+    return Answer(202 if begun else 200, schemas.RoomPlanAnswer.of(plan))
 
 
 def let_sleep(
@@ -309,20 +309,22 @@ def set_plane(call: Call, fabric_id: str, body: schemas.NewPlane) -> Answer:
 
 
 def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) -> Answer:
-    """Drain, fail or repair a host, set traits, cost and virtual ports, or end its quarantine.
+    """Drain, fail or repair a host, set what is known of it, or end its quarantine.
 
     Its owner, if any, keeps it.
     """
-    described = body.traits is not None or body.cost is not None
+    described = any(value is not None for value in (body.traits, body.cost, body.domains))
     listed = body.virtual_guids is not None
     if body.state is None and not described and not body.confirm_empty and not listed:
-        fix = "say what to change: state, traits, cost, virtual_guids or confirm_empty"
+        fix = "say what to change: state, traits, cost, domains, virtual_guids or confirm_empty"
         raise InvalidInput("state", None, fix)
     if body.confirm_empty:
         entry = call.components.confirm_empty(call.caller, fabric_id, name)
     if described:
         traits = None if body.traits is None else frozenset(body.traits)
-        entry = call.components.describe_host(fabric_id, name, HostChange(traits, body.cost))
+        domains = None if body.domains is None else tuple(sorted(body.domains.items()))
+        change = HostChange(traits, body.cost, domains)
+        entry = call.components.describe_host(fabric_id, name, change)
     if body.virtual_guids is not None:
         rails = [[int(guid, 16) for guid in guids] for guids in body.virtual_guids]
         entry = call.components.set_virtual_ports(fabric_id, name, rails)

@@ -17,6 +17,7 @@ from laas_service.app.allocation_views import AllocationViews
 from laas_service.app.handovers import handover_of, host_names, is_in_compute
 from laas_service.app.kinds import Kinds
 from laas_service.app.lifecycle import LIVE, State
+from laas_service.app.lookup import hosts_wanted
 from laas_service.app.ports.compute import KEPT, Compute
 from laas_service.app.ports.snapshots import Draft, Snapshot
 from laas_service.app.ports.store import Store
@@ -373,15 +374,21 @@ class AllocationUseCases:
         target = self._kinds.of(asked.kind).target(caller, snapshot, asked)
         here = snapshot.possible[target.fabric]
         project = self._lookup.project(caller, asked.project_id)
+        constraints = self._lookup.constraints(here, asked)
+        hosts = asked.hosts
+        if asked.kind.whole_hosts:
+            policy, ledger = self._lookup.policy(target.policy), here.ledger.ledger(target.parent)
+            hosts = hosts_wanted(asked, policy, ledger, constraints)
         return replace(
             asked,
+            hosts=hosts,
             id=self._runtime.new_id(),
             fabric=target.fabric,
             parent=target.parent,
             policy=target.policy,
             project_id=project,
             project_checked=self._lookup.is_known(caller, project),
-            constraints=self._lookup.constraints(here, asked),
+            constraints=constraints,
             avoid=(),
             by=caller.initiator,
             limits=self._quotas.limits,

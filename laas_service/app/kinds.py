@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from laas_service.app.lookup import Lookup
+from laas_service.app.lookup import Lookup, check_hosts, hosts_wanted
 from laas_service.app.ports.snapshots import Snapshot
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Caller
@@ -17,7 +17,6 @@ from laas_service.domain.admission.constrained import explain_constraints, propo
 from laas_service.domain.admission.undisturbed import disturbance
 from laas_service.domain.allocation import NoFit, Request
 from laas_service.domain.budget import RequestBudget
-from laas_service.domain.errors import InvalidInput
 from laas_service.domain.policies.base import BudgetedPolicy
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.tenancy import Kind
@@ -92,8 +91,7 @@ class WholeHosts:
 
     def check(self, asked: AllocationRequest) -> None:
         self._lookup.policy(asked.policy)
-        if asked.hosts < 1:
-            raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
+        check_hosts(asked)
 
     def target(self, caller: Caller, snapshot: Snapshot, asked: AllocationRequest) -> Destination:
         policy = self._lookup.policy(asked.policy)
@@ -137,13 +135,17 @@ class WholeHosts:
         here = snapshot.possible[self._lookup.fabric(snapshot, asked.fabric)]
         ledger = here.ledger.ledger(asked.parent)
         constraints = self._lookup.constraints(here, asked)
-        request = Request("", asked.hosts, constraints=constraints)
+        hosts = hosts_wanted(asked, policy, ledger, constraints)
+        request = Request("", hosts, constraints=constraints)
         answer = propose(policy, ledger, request)
         if isinstance(answer, NoFit):
             answer = explain_constraints(policy, ledger, request, answer)
             words = self._store.components.words(asked.fabric)
             answer = with_room(policy, ledger, request, answer, caller.admin, words, budget)
+        if constraints is not None and constraints.kind and constraints.domains is not None:
+            number = len(ledger.features.domains(ledger.topology, constraints.kind))
+            constraints = replace(constraints, domains=number)
         largest = largest_fit(policy, ledger, ledger.free_host_count + 1, constraints)
         reached = None if isinstance(answer, NoFit) else contention(ledger.topology, answer)
         routes = disturbance(ledger, request, answer)
-        return Fit(answer, largest, budget.cut, reached, disturbance=routes)
+        return Fit(answer, largest, budget.cut, reached, disturbance=routes, hosts=hosts)

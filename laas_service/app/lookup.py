@@ -11,9 +11,10 @@ from laas_service.app.ports.snapshots import FabricSnapshot, Snapshot
 from laas_service.app.ports.store import Store
 from laas_service.app.records import NO_LIMITS, AllocationRecord, Caller, Enclosing, Limits
 from laas_service.app.requests import AllocationRequest
-from laas_service.domain.admission.constrained import check_constraints
+from laas_service.domain.admission.constrained import check_constraints, hosts_of_domains
 from laas_service.domain.constraints import Constraints, ContentionFree
 from laas_service.domain.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
+from laas_service.domain.ledger import LedgerView
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.wording import alike
 
@@ -173,6 +174,22 @@ class Lookup:
             return None
         check_constraints(here.ledger, constraints)
         return constraints
+
+
+def hosts_wanted(
+    asked: AllocationRequest, policy: Policy, ledger: LedgerView, constraints: Constraints | None
+) -> int:
+    """How many hosts are asked for. Raises: InvalidInput, as ``hosts_of_domains``."""
+    if constraints is None or constraints.domains is None:
+        return asked.hosts
+    return hosts_of_domains(policy, ledger, constraints, asked.hosts or None)
+
+
+def check_hosts(asked: AllocationRequest) -> None:
+    """Return if the request says how many hosts. Raises: InvalidInput."""
+    by_domain = asked.constraints is not None and asked.constraints.domains is not None
+    if asked.hosts < 1 and not by_domain:
+        raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
 
 
 def check_enterable(record: Enclosing, asked: AllocationRequest, what: str) -> None:

@@ -19,7 +19,7 @@ from tenacity import wait_random
 
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import State
-from laas_service.app.lookup import Lookup
+from laas_service.app.lookup import Lookup, check_hosts, hosts_wanted
 from laas_service.app.placement_changes import Replacement, begun
 from laas_service.app.plans import (
     Announcement,
@@ -190,20 +190,20 @@ class Moves:
 
     def _room(self, fabric_id: str, wanted: RoomRequest) -> Asked[RoomPlan]:
         asked, permission = wanted.asked, wanted.permission
-        if asked.hosts < 1:
-            raise InvalidInput("hosts", asked.hosts, "ask for at least 1 host")
+        check_hosts(asked)
         _check_moves(permission)
         policy = self._lookup.policy(asked.policy)
         asked = replace(asked, fabric=fabric_id)
         snapshot = self._lookup.read(asked)
         here = snapshot.possible[self._lookup.fabric(snapshot, fabric_id)]
         constraints = self._lookup.constraints(here, asked)
-        request = Request("", asked.hosts, constraints=constraints)
-        given = (policy.name, asked.hosts, constraints, permission)
+        hosts = hosts_wanted(asked, policy, here.ledger, constraints)
+        request = Request("", hosts, constraints=constraints)
+        given = (policy.name, hosts, constraints, permission)
         return Asked(
             PlanQuestion(fabric_id, PlanKind.ROOM, given),
             lambda known: self.planner.plan(fabric_id, policy, request, permission, known),
-            f"to make room for {asked.hosts} hosts",
+            f"to make room for {hosts} hosts",
             permission.override,
         )
 

@@ -6,7 +6,7 @@ The domain chooses the new placement, ``lifecycle`` says which steps follow, the
 and records.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from laas_service.app import lifecycle, safeguards
@@ -14,6 +14,7 @@ from laas_service.app.lifecycle import Change
 from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.records import AllocationRecord, Limits, NewPlacement
 from laas_service.app.wording import reasons
+from laas_service.domain.admission.by_domain import unmet
 from laas_service.domain.admission.constrained import restricted_view
 from laas_service.domain.admission.undisturbed import harm
 from laas_service.domain.allocation import Allocation, ByMoving, NoFit, Refusal
@@ -22,6 +23,7 @@ from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
 from laas_service.domain.faults.degradation import Degraded
 from laas_service.domain.faults.repair import repair
+from laas_service.domain.features import Domain
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.moves.consent import Movable
@@ -111,14 +113,14 @@ class Resize:
         view = ledger if constraints is None else _permitted(ledger, placed, constraints)
         answer = resize(view, placed, self.hosts, self.give_back or None, self.budget)
         if isinstance(answer, Allocation):
-            return _spread(answer, fabric.topology, constraints) or answer
+            return _unmet(answer, fabric, constraints) or answer
         if answer.reason.facts.by_count and view is not ledger:
             detail = f"{answer.detail}, of those that meet its constraints"
             answer = replace(answer, reason=Refusal.CONSTRAINT, detail=detail)
         moved = None
         if not self.give_back:
             moved = replacement(view, placed, self.hosts, (), self.budget)
-        if moved is not None and not _spread(moved.allocation, fabric.topology, constraints):
+        if moved is not None and not _unmet(moved.allocation, fabric, constraints):
             left = placed.beyond(moved.allocation).hosts(fabric.topology)
             way = ByMoving(left, moved.new_hosts) if left else None
             answer = replace(answer, by_moving=way)
@@ -191,7 +193,7 @@ class Replacement:
             elsewhere = tuple(share for share in placed.groups if share.group not in groups)
             outside = replace(placed, groups=elsewhere).hosts(topology)
             found = replacement(view, placed, hosts, self.leave.union(outside), self.budget)
-            if found is not None and _meets(found.allocation, topology, constraints):
+            if found is not None and _meets(found.allocation, ledger, constraints):
                 return found.allocation
         return None
 
@@ -266,22 +268,22 @@ def _regions(
     """The sets of leaf groups that may hold all hosts; the one of the present hosts first."""
     width, everywhere = topology.groups_per_pod, range(topology.groups)
     own = frozenset(share.group for share in placed.groups)
-    if constraints.within is None:
+    if constraints.place is None:
         yield frozenset(everywhere)
         return
-    together = width if constraints.within is Within.POD else 1
+    together = width if constraints.place is Within.POD else 1
     present = {group // together for group in own}
     regions = {group // together for group in everywhere}
     for region in sorted(regions, key=lambda region: (region not in present, region)):
         yield frozenset(group for group in everywhere if group // together == region)
 
 
-def _meets(answer: Allocation, topology: Topology, constraints: Constraints) -> bool:
-    """Whether a placement on permitted hosts meets the constraints on its shape."""
+def _meets(answer: Allocation, ledger: LedgerView, constraints: Constraints) -> bool:
+    """Whether a placement on permitted hosts meets the constraints on its shape and domains."""
     required = constraints.contention_free is ContentionFree.REQUIRE
-    if required and not contention(topology, answer).free:
+    if required and not contention(ledger.topology, answer).free:
         return False
-    return _spread(answer, topology, constraints) is None
+    return _unmet(answer, ledger, constraints) is None
 
 
 def _permitted(
@@ -296,14 +298,21 @@ def _permitted(
     by default those of the present hosts.
     """
     topology, view = ledger.topology, ledger.flattened()
-    allowed = restricted_view(ledger, constraints).free_hosts
+    allowed: Sequence[int] = restricted_view(ledger, constraints).free_hosts
+    if kind := constraints.within_kind:
+        own = _cells(
+            domain
+            for domain in ledger.features.domains(topology, kind)
+            if any(dict(domain.cells).get(share.group, 0) & share.hosts for share in placed.groups)
+        )
+        allowed = [mask & own.get(group, 0) for group, mask in enumerate(allowed)]
     if groups is None:
         groups = {share.group for share in placed.groups}
-        if constraints.within is Within.POD:
+        if constraints.place is Within.POD:
             pods = {group // topology.groups_per_pod for group in groups}
             groups = {g for g in range(topology.groups) if g // topology.groups_per_pod in pods}
     for group, free in enumerate(view.free_hosts):
-        inside = constraints.within is None or group in groups
+        inside = constraints.place is None or group in groups
         for position in bits(free & ~allowed[group] if inside else free):
             host = topology.host_at(group, position)
             if host is not None:
@@ -311,18 +320,43 @@ def _permitted(
     return view
 
 
-def _spread(
-    answer: Allocation, topology: Topology, constraints: Constraints | None
-) -> NoFit | None:
-    """The refusal of a placement in fewer pods than the constraints want."""
+def _cells(domains: Iterable[Domain]) -> dict[int, int]:
+    """The positions of domains by leaf group."""
+    cells: dict[int, int] = {}
+    for domain in domains:
+        for group, mask in domain.cells:
+            cells[group] = cells.get(group, 0) | mask
+    return cells
+
+
+def _unmet(answer: Allocation, ledger: LedgerView, constraints: Constraints | None) -> NoFit | None:
+    """The refusal of a placement in fewer pods than the constraints want, or not on domains as
+    they want."""
+    if constraints is None:
+        return None
+    topology = ledger.topology
+    hosts = answer.hosts(topology)
+    name = unmet(ledger.features, topology, constraints, hosts)
+    if name is None and constraints.exclusive and not _stays(answer, ledger):
+        name = "exclusive"
+    if name is not None:
+        wanted = constraints.described(name)
+        detail = f"{len(hosts)} hosts would not meet {wanted}, as the allocation was asked for"
+        return NoFit(Refusal.CONSTRAINT, detail)
     pods = {share.group // topology.groups_per_pod for share in answer.groups}
-    if constraints is None or len(pods) >= constraints.spread:
+    if len(pods) >= constraints.least_pods:
         return None
     return NoFit(
         Refusal.CONSTRAINT,
         f"the hosts that stay would lie in {len(pods)} pods, and the allocation was asked for "
-        f"in {constraints.spread}: give back other hosts",
+        f"in {constraints.least_pods}: give back other hosts",
     )
+
+
+def _stays(answer: Allocation, ledger: LedgerView) -> bool:
+    """Whether the allocation keeps its hosts: those that it leaves would be others' to take."""
+    holder = ledger.holder(answer.id).allocations[answer.id]
+    return answer.hosts(ledger.topology) == holder.hosts(ledger.topology)
 
 
 AnnouncedMove = Callable[[Ledger, AllocationRecord, Allocation, Allocation], NewPlacement | str]

@@ -243,6 +243,8 @@ class Fit:
     risks: tuple[RiskFit, ...] = ()
     disturbance: Disturbance | None = None
     """What default routes would do to it; None unless it or another owner asks about that."""
+    hosts: int = 0
+    """What was asked for, also where the request named domains; 0: slots."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,8 @@ def _sharing(args: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _size(parser: argparse.ArgumentParser) -> None:
-    """How many hosts, or slots of shared hosts."""
-    group = parser.add_mutually_exclusive_group(required=True)
+    """How many hosts, or slots of shared hosts; ``--domains`` says how many hosts, too."""
+    group = parser.add_mutually_exclusive_group()
     group.add_argument("--hosts", type=count, help="number of hosts")
     group.add_argument("--slots", type=count, help="number of virtual machines on shared hosts")
 
@@ -135,6 +135,8 @@ class Create(ShowCommand):
     waits = True
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        if args.hosts is None and args.slots is None and args.domains is None:
+            self.usage_error("one of the arguments --hosts --slots --domains is required")
         body = given(
             name=args.name,
             hosts=args.hosts,

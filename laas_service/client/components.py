@@ -11,6 +11,7 @@ from urllib.parse import quote
 from laas_service.client.command import ShowCommand
 from laas_service.client.options import FABRIC_OPTION, MOVING, argument, dry_run, given
 from laas_service.client.rest import Refused, Rest
+from laas_service.client.usage import domain
 
 HOST = (argument("name", metavar="HOST", help="name of the host"), FABRIC_OPTION)
 
@@ -93,17 +94,26 @@ def _traits(parser: argparse.ArgumentParser) -> None:
 
 
 class SetHost(Component):
-    """Set traits and cost of a host; options left out change nothing"""
+    """Set traits, cost and domains of a host; options left out change nothing"""
 
     kind = "hosts"
     arguments = (
         *HOST,
         _traits,
         argument("--cost", type=int, help="cost of the host, a number in any unit"),
+        argument(
+            "--domain",
+            action="append",
+            type=domain,
+            metavar="KIND=NAME",
+            help="domain of the host, replacing all others; may be repeated",
+        ),
     )
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         body = given(traits=[] if args.no_traits else args.trait, cost=args.cost)
+        if args.domain is not None:
+            body["domains"] = dict(args.domain)
         return rest.call("PATCH", self.path(rest, args), body=body)
 
 

@@ -263,7 +263,7 @@ class HostsCommand(ShowCommand):
         """The path of the fabric; moves what is given without an option to its place."""
         if args.hosts is None and args.first is not None and args.first.isdecimal():
             args.hosts = int(args.first)
-        elif args.hosts is None and self.hosts_required:
+        elif args.hosts is None and self.hosts_required and args.domains is None:
             if args.first is None:
                 self.usage_error("the following arguments are required: hosts")
             self.usage_error(f"argument hosts: invalid int value: {args.first!r}")
@@ -288,6 +288,8 @@ class Fit(HostsCommand):
         self.hosts_required = args.slots is None
         path = self.path(rest, args)
         query = {name: _listed(value) for name, value in constrained(args).items()}
+        if isinstance(over := query.get("spread"), dict):
+            query |= {"spread": over["least"], "spread_kind": over["kind"]}
         if args.parent is not None:
             query["parent"] = rest.allocation(args.parent)["id"]
         for name in ("slots", "bandwidth", "deviation", "risks"):
@@ -308,7 +310,7 @@ class MakeRoom(HostsCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         path = self.path(rest, args)
-        if args.hosts is None:
+        if args.hosts is None and args.domains is None:
             return rest.get(f"{path}/make-room")
         body = given(
             hosts=args.hosts,

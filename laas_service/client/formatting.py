@@ -8,7 +8,8 @@ from typing import Any
 COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
     "hosts": (
-        *("name", "state", "source", "owner", "index", "compute_name", "traits", "cost", "ports"),
+        *("name", "state", "source", "owner", "index", "compute_name", "domains", "traits"),
+        *("cost", "ports"),
     ),
     "links": (
         *("id", "state", "since", "evidence", "source", "by", "owner", "crossed_by", "lower"),

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from laas_service.client.usage import amounts, count, duration
+from laas_service.client.usage import amounts, count, duration, spread
 
 CONSTRAINTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "traits": (
@@ -36,11 +36,35 @@ CONSTRAINTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "within": (
         "--within",
-        {"choices": ("leaf", "pod"), "help": "place all hosts in one leaf or in one pod"},
+        {
+            "metavar": "PLACE",
+            "help": "place all hosts in one leaf, in one pod, or in one domain of a kind",
+        },
     ),
     "spread": (
         "--spread",
-        {"type": int, "metavar": "PODS", "help": "place hosts in at least PODS pods"},
+        {
+            "type": spread,
+            "metavar": "PODS|KIND:DOMAINS",
+            "help": "place hosts in at least so many pods, or so many domains of a kind",
+        },
+    ),
+    "domains": (
+        "--domains",
+        {"type": count, "help": "take so many whole domains of a kind (--kind)"},
+    ),
+    "per_domain": (
+        "--per-domain",
+        {"type": count, "metavar": "HOSTS", "help": "take exactly so many hosts in each domain"},
+    ),
+    "kind": ("--kind", {"help": "kind of the domains, such as nvlink"}),
+    "exclusive": (
+        "--exclusive",
+        {
+            "action": "store_true",
+            "default": None,
+            "help": "share no domain with other allocations",
+        },
     ),
     "max_host_cost": (
         "--max-host-cost",

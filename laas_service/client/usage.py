@@ -8,7 +8,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 """Seconds by unit."""
@@ -47,6 +47,22 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
     return int(text)
+
+
+def spread(text: str) -> int | dict[str, Any]:
+    """Pods, or a kind of domains with how many of them: ``power:2``. Raises: ArgumentTypeError."""
+    kind, colon, least = text.rpartition(":")
+    if colon and kind:
+        return {"kind": kind, "least": count(least)}
+    return count(text)
+
+
+def domain(text: str) -> tuple[str, str]:
+    """Kind and name of a domain: ``nvlink=rack7``. Raises: ArgumentTypeError."""
+    kind, _, name = text.partition("=")
+    if not (kind and name):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a kind and a name, as nvlink=rack7")
+    return kind, name
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -21,7 +21,10 @@ order, and each is written as soon as it is known:
 A request may name its own "policy". An allocate or a probe may have "constraints":
 {"traits": [...], "avoid_hosts": [host], "avoid_pods": [pod], "within": "leaf" or "pod",
 "spread": pods, "max_host_cost": cost, "cheapest": true, "contention_free" and "undisturbed":
-"require" or "prefer"}. With the policy lc-s, whose
+"require" or "prefer"}. On a fabric with domains, which a snapshot or a description names, also
+{"domains": 4, "kind": "nvlink"} (whole ones; "hosts" may be left out),
+{"per_domain": 18, "kind": "nvlink"}, {"within": "rack"},
+{"spread": {"kind": "power", "least": 2}}, and "exclusive": true. With the policy lc-s, whose
 allocations share links, "bandwidth" is the part of each link that the allocation needs,
 such as 0.2 (default 0.8). With --explain, or "explain": true in a request, a refusal
 has a field "room": drains to undo or allocations to release until the request fits.
@@ -64,7 +67,7 @@ from laas_service.adapters.documents import constraints_from
 from laas_service.adapters.snapshot import fabric_from_snapshot, shape_document, snapshot
 from laas_service.client.usage import Parser
 from laas_service.domain.admission.admit import admit, explain, propose_in_scope
-from laas_service.domain.admission.constrained import check_constraints
+from laas_service.domain.admission.constrained import check_constraints, hosts_of_domains
 from laas_service.domain.admission.make_room import make_room
 from laas_service.domain.admission.undisturbed import disturbance
 from laas_service.domain.allocation import WHOLE, Allocation, NoFit, Request
@@ -435,10 +438,17 @@ class Planner:
         return constraints
 
     def _allocation_request(self, id: str, request: Answer) -> Request:
+        constraints = self._constraints(request)
+        if constraints is not None and constraints.domains is not None:
+            ledger = self._fabric.ledger(_field(request, "parent"))
+            given = None if request.get("hosts") is None else _field(request, "hosts")
+            hosts = hosts_of_domains(self._policy(request), ledger, constraints, given)
+        else:
+            hosts = _field(request, "hosts")
         return Request(
             id,
-            _field(request, "hosts"),
-            constraints=self._constraints(request),
+            hosts,
+            constraints=constraints,
             parent=_field(request, "parent"),
             container=_field(request, "container", False),
             bandwidth=_bandwidth(request),

@@ -54,6 +54,50 @@ class Packing:
         return abs(self.closing[group] - self.until) + self.per_host * spare
 
 
+class Grain(NamedTuple):
+    """Domains of which each gives ``hosts`` hosts on each of ``leaves`` leaf groups of one pod.
+
+    A placement on whole numbers of them has exactly the hosts asked for, a multiple of ``hosts``
+    on each leaf group, and with several leaf groups a domain neither a remainder leaf nor leaves
+    of a pod that are no multiple.
+    """
+
+    hosts: int
+    leaves: int
+
+    def allows(self, shape: Shape, size: int, one_pod: bool) -> bool:
+        """Whether placements of a shape for ``size`` hosts may be made of such domains."""
+        if shape.size != size or shape.hosts % self.hosts or shape.remainder_hosts % self.hosts:
+            return False
+        if self.leaves == 1:
+            return True
+        return not (
+            shape.remainder_hosts
+            or shape.leaves % self.leaves
+            or shape.remainder_leaves % self.leaves
+        )
+
+
+class Reach(NamedTuple):
+    """Hosts of at least ``least`` domains: what that means for a shape."""
+
+    least: int
+    in_leaf: int
+    """The most domains of which a leaf group has free hosts."""
+    in_pod: int
+    """The same of a pod."""
+
+    def allows(self, shape: Shape, size: int, one_pod: bool) -> bool:
+        """Whether placements of a shape may have hosts of so many domains."""
+        in_leaf, in_pod = self.in_leaf, self.in_pod
+        full = shape.leaves * min(in_leaf, shape.hosts)
+        rest = shape.remainder_leaves * min(in_leaf, shape.hosts)
+        rest += min(in_leaf, shape.remainder_hosts)
+        if one_pod:
+            return min(in_pod, full + rest) >= self.least
+        return shape.pods * min(in_pod, full) + min(in_pod, rest) >= self.least
+
+
 @value
 class Request:
     """A request for hosts for one tenant."""
@@ -76,6 +120,8 @@ class Request:
     """What is asked for in place of hosts by class ``shared``; ``hosts`` is 1 then."""
     bandwidth: int | None = None
     """Parts per million of each link; only used in fabrics whose links are shared."""
+    grain: Grain | Reach | None = None
+    """Only placements in shapes that it allows are wanted."""
     budget: RequestBudget | None = field(default=None, compare=False, repr=False)
     """Searches for this request pay their work from it as well, if there is one."""
 
@@ -235,6 +281,9 @@ class Allocation:
     slots: HeldSlots | None = None
     """The slots and promises that it has in its parent, which shares its hosts. It holds no host
     and no link for itself then."""
+    alone: tuple[GroupShare, ...] = ()
+    """Further hosts of its domains, without uplinks, that nobody else gets while it exists.
+    Ascending by group; failed hosts are among them."""
 
     @property
     def kind(self) -> Kind:
@@ -358,8 +407,14 @@ class Allocation:
             ColumnShare(*at, masks(spines.get(at, 0), more.get(at, 0)))
             for at in sorted(spines.keys() | more.keys())
         )
+        kept, further = ({g: hosts for g, hosts, _ in side.alone} for side in (self, other))
+        alone = (
+            GroupShare(group, masks(kept.get(group, 0), further.get(group, 0)), 0)
+            for group in sorted(kept.keys() | further.keys())
+        )
         return replace(
             self,
+            alone=tuple(share for share in alone if share.hosts),
             groups=tuple(share for share in shares if share.hosts or share.uplinks),
             columns=tuple(share for share in columns if share.uplinks),
             shape=self.shape if self.shape == other.shape else None,

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from laas_service.adapters.db import component_words, models, recorded_faults
 from laas_service.adapters.db.component_words import Changes
 from laas_service.adapters.db.engine import retrying
+from laas_service.adapters.db.ledger_cache import stored_features
 from laas_service.adapters.db.port_counters import dismiss_errors
 from laas_service.adapters.db.transactions import (
     FEW,
@@ -38,7 +39,7 @@ from laas_service.app.views import leaf as leaf_view
 from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.errors import NotFound
 from laas_service.domain.faults.memory import release
-from laas_service.domain.features import PLAIN, HostChange, HostFeatures
+from laas_service.domain.features import PLAIN, HostChange
 from laas_service.domain.topology import Link, Topology, link_name
 from laas_service.messages import Initiator
 
@@ -271,7 +272,7 @@ class StoredComponents(VirtualPorts):
             if len(changes) <= FEW:
                 query = query.where(table.host.in_(changes))
             recorded = {
-                row.host: HostFeatures(frozenset(row.traits), row.cost)
+                row.host: stored_features(row.traits, row.cost, row.domains)
                 for row in session.scalars(query)
             }
             described = {
@@ -290,6 +291,7 @@ class StoredComponents(VirtualPorts):
                     "host": host,
                     "traits": sorted(features.traits),
                     "cost": features.cost,
+                    "domains": dict(features.domains) or None,
                 }
                 for host, features in described.items()
                 if features != PLAIN
@@ -300,7 +302,9 @@ class StoredComponents(VirtualPorts):
                 [host, sorted(features.traits), features.cost]
                 for host, features in described.items()
             ]
-            return self.transactions.advance(session, fabric_id, {"features": delta})
+            domains = [[host, dict(of.domains)] for host, of in described.items() if of.domains]
+            change = {"features": delta} | ({"domains": domains} if domains else {})
+            return self.transactions.advance(session, fabric_id, change)
 
     @retrying().wraps
     def set_shared_plane(self, fabric_id: str, plane: CommonPlane) -> int:

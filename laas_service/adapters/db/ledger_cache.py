@@ -7,7 +7,7 @@ applied to a copy that replaces it, so threads that read the old one are not dis
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Executable, Row, Select, bindparam, select
@@ -278,11 +278,19 @@ def _rebuild(session: Session, record: FabricRecord) -> Ledger:
         _set_host(ledger, row.host, HostState(row.state))
     for row in session.execute(select(link.link, link.state).where(link.fabric == record.id)):
         _set_link(ledger, record.topology.tree.link_at(row.link), LinkState(row.state))
-    query = select(feature.host, feature.traits, feature.cost).where(feature.fabric == record.id)
+    features = select(feature.host, feature.traits, feature.cost, feature.domains)
+    rows = session.execute(features.where(feature.fabric == record.id))
     ledger.describe_hosts(
-        {row.host: HostFeatures(frozenset(row.traits), row.cost) for row in session.execute(query)}
+        {host: stored_features(traits, cost, domains) for host, traits, cost, domains in rows}
     )
     return ledger
+
+
+def stored_features(
+    traits: Iterable[str], cost: int, domains: Mapping[str, str] | None
+) -> HostFeatures:
+    """The features of a host as they are stored."""
+    return HostFeatures(frozenset(traits), cost, tuple(sorted((domains or {}).items())))
 
 
 def _apply(ledger: Ledger, change: dict[str, Any]) -> bool:
@@ -312,8 +320,9 @@ def _apply(ledger: Ledger, change: dict[str, Any]) -> bool:
         case {"link": name, "state": state}:
             _set_link(ledger, parse_link(name), LinkState(state))
         case {"features": described}:
+            domains = dict(change.get("domains", ()))
             ledger.describe_hosts(
-                {host: HostFeatures(frozenset(traits), cost) for host, traits, cost in described}
+                {h: stored_features(traits, cost, domains.get(h)) for h, traits, cost in described}
             )
         case _:
             return not change

@@ -553,7 +553,7 @@ class VirtualPortRow(Base):
 
 
 class HostFeatureRow(Base):
-    """Traits and cost of a host that has any."""
+    """Traits, cost and domains of a host that has any."""
 
     __tablename__ = "host_feature"
 
@@ -561,6 +561,8 @@ class HostFeatureRow(Base):
     host: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     traits: Mapped[Any] = mapped_column(JSON())
     cost: Mapped[int]
+    domains: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    """Kind -> name."""
 
 
 class LinkStateRow(Base):

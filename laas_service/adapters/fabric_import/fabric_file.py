@@ -97,7 +97,7 @@ class FabricFile:
     """Failed links; from snapshots only."""
 
     features: Features = PLAIN_HOSTS
-    """Traits and costs of hosts; from snapshots and descriptions."""
+    """Traits, costs and domains of hosts; from snapshots and descriptions."""
 
     shared_plane: CommonPlane = NO_PLANE
     """Links withheld for shared traffic; from snapshots only."""
@@ -360,5 +360,5 @@ def _described(description: generator.Description) -> FabricFile:
     return FabricFile(
         topology,
         lambda: generator.inventory(topology, description),
-        features=documents.features_from(description.hosts, topology, "hosts"),
+        features=documents.features_from(description.hosts, topology, "hosts", description.domains),
     )

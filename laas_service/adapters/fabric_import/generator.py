@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
 
-from laas_service.adapters.documents import HostDocument
+from laas_service.adapters.documents import Domains, HostDocument
 from laas_service.adapters.fabric_import import lids
 from laas_service.domain.errors import InvalidInput
 from laas_service.domain.inventory import Cable, Endpoint, Inventory, PortRef, Switch
@@ -99,6 +99,7 @@ class Description(BaseModel):
     odd_names: StrictBool = False
     shuffled: StrictBool = False
     hosts: dict[StrictStr, HostDocument] = {}
+    domains: Domains = {}
 
     @property
     def tree(self) -> Xgft:

@@ -399,6 +399,8 @@ class Host(Shown):
     owner: str | None
     """The id of the allocation that has it."""
     traits: list[str]
+    domains: dict[str, str]
+    """Its domain of each kind that it is in."""
     cost: int
     ports: list[EndpointAnswer]
 
@@ -421,6 +423,7 @@ class Host(Shown):
             entry.features,
             **said(entry.word),
             traits=sorted(entry.features.traits),
+            domains=dict(entry.features.domains),
             ports=[port(rail, at) for rail, at in enumerate(entry.ports)],
         )
 

@@ -150,11 +150,11 @@ class RoomPlanAnswer(Schema):
     """The search stopped at its budget: a cheaper plan may exist."""
 
     @classmethod
-    def of(cls, hosts: int, plan: room_planner.RoomPlan) -> Self:
+    def of(cls, plan: room_planner.RoomPlan) -> Self:
         shape = plan.placement.shape
         return cls(
             **in_all(plan),
-            hosts=hosts,
+            hosts=plan.placement.requested,
             fits=not plan.moves,
             moves=[PlannedMoveAnswer.of(plan.fabric, move) for move in plan.moves],
             moved_hosts=plan.new_hosts,

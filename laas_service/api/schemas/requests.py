@@ -3,6 +3,7 @@
 """Schemas of requests: queries, headers and bodies."""
 
 import enum
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator
@@ -31,8 +32,8 @@ from laas_service.app.requests import MOST_RISKS
 from laas_service.domain.allocation import LEAST_RISK, MOST_RISK, MOST_SLOTS
 from laas_service.domain.allocation import Sharing as Shared
 from laas_service.domain.constraints import Constraints as Wanted
-from laas_service.domain.constraints import ContentionFree, Undisturbed, Within
-from laas_service.domain.features import DEAREST, TRAIT
+from laas_service.domain.constraints import ContentionFree, Spread, Undisturbed, Within
+from laas_service.domain.features import DEAREST, DOMAIN, KIND, TRAIT
 from laas_service.domain.moves.consent import DEAREST_MOVE, LONGEST_NOTICE, Movable
 from laas_service.domain.tenancy.slots import GRAIN, steps_down, steps_up
 
@@ -117,6 +118,42 @@ MANY = 4096
 """The most hosts, pods or traits that a constraint names."""
 
 
+NUMBER, LIST, OBJECT = "as number", "as list", "as object"
+"""Which of two forms a field has; errors of the validator name it behind the field."""
+
+
+def _kind(name: str) -> str:
+    """Raises: ValueError, if it is no kind of domains."""
+    if re.fullmatch(KIND, name) is None:
+        raise ValueError(
+            "name a kind of domains, of letters, digits and _.:-; leaf and pod are none"
+        )
+    return name
+
+
+Kind = Annotated[
+    str,
+    Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$"),
+    AfterValidator(_kind),
+]
+"""A kind of domains."""
+DomainName = Annotated[str, Field(min_length=1, max_length=255, pattern=DOMAIN)]
+
+
+class SpreadOver(Body):
+    """Domains of a kind, and of how many of them there are hosts."""
+
+    kind: Kind
+    least: Annotated[int, Field(ge=1, le=MOST_HOSTS)]
+
+    def domain(self) -> Spread:
+        return Spread(self.kind, self.least)
+
+
+def _place(name: str) -> str:
+    return name if name in ("leaf", "pod") else _kind(name)
+
+
 class Wishes(Schema):
     """Features and places that hosts must have; a request is refused unless all are met."""
 
@@ -126,10 +163,20 @@ class Wishes(Schema):
     """No host of these names (administrators)."""
     avoid_pods: Annotated[list[Index] | None, Field(max_length=MANY)] = None
     """No host in these pods (administrators)."""
-    within: Annotated[Within | None, Field(strict=False)] = None
-    """All hosts in one leaf, or in one pod."""
-    spread: Annotated[int | None, Field(ge=1, le=MOST_SWITCHES)] = None
-    """Hosts in at least so many pods."""
+    within: Annotated[
+        str | None,
+        Field(min_length=1, max_length=64, examples=["pod", "rack"]),
+        AfterValidator(lambda name: name and _place(name)),
+    ] = None
+    """All hosts in one `leaf`, in one `pod`, or in one domain of the kind of this name."""
+    domains: Annotated[int | None, Field(ge=1, le=MOST_HOSTS)] = None
+    """So many whole domains of `kind`; `hosts`, if given, is what they have together."""
+    per_domain: Annotated[int | None, Field(ge=1, le=MOST_HOSTS)] = None
+    """Exactly so many hosts in each domain of `kind` that has any."""
+    kind: Kind | None = None
+    """The kind of domains of `domains`, `per_domain` and `exclusive`."""
+    exclusive: bool | None = None
+    """Nobody else in the domains used: those of `kind`, else of `within`, else of `spread`."""
     max_host_cost: Cost | None = None
     """No host is dearer."""
     cheapest: bool | None = None
@@ -141,21 +188,26 @@ class Wishes(Schema):
     """No packet of others has to cross its links: `require` refuses other placements, and later
     whatever would make one cross; `prefer` takes the placement that is crossed least."""
 
-    def domain(self) -> Wanted:
+    def _domain(self, spread: int | Spread | None) -> Wanted:
         """As a domain value, without hosts to avoid, which the service looks up by name.
 
         Raises:
             InvalidInput: two constraints contradict each other.
         """
+        places: dict[str, Within] = {place.value: place for place in Within}
         return Wanted(
             traits=frozenset(self.traits or ()),
             avoid_pods=frozenset(self.avoid_pods or ()),
-            within=self.within,
-            spread=self.spread or 1,
+            within=self.within and places.get(self.within, self.within),
+            spread=spread or 1,
             max_host_cost=self.max_host_cost,
             cheapest=bool(self.cheapest),
             contention_free=self.contention_free,
             undisturbed=self.undisturbed,
+            domains=self.domains,
+            per_domain=self.per_domain,
+            kind=self.kind,
+            exclusive=bool(self.exclusive),
         )
 
 
@@ -163,6 +215,21 @@ class Constraints(Wishes):
     """Features and places that hosts must have; a request is refused unless all are met."""
 
     model_config = Body.model_config
+
+    spread: (
+        Annotated[
+            Annotated[int, Field(ge=1, le=MOST_SWITCHES), Tag(NUMBER)]
+            | Annotated[SpreadOver, Tag(OBJECT)],
+            Discriminator(lambda value: NUMBER if isinstance(value, int | str) else OBJECT),
+        ]
+        | None
+    ) = None
+    """Hosts in at least so many pods, or in domains of a kind."""
+
+    def domain(self) -> Wanted:
+        """As ``_domain``."""
+        spread = self.spread
+        return self._domain(spread.domain() if isinstance(spread, SpreadOver) else spread)
 
     @classmethod
     def of(cls, wanted: Wanted | None, fabric: FabricRecord, admin: bool) -> Self | None:
@@ -175,12 +242,18 @@ class Constraints(Wishes):
             traits=sorted(wanted.traits) or None,
             avoid_hosts=[names[host] for host in avoided] if avoided else None,
             avoid_pods=(admin and sorted(wanted.avoid_pods)) or None,
-            within=wanted.within,
-            spread=wanted.spread if wanted.spread > 1 else None,
+            within=wanted.place.value if wanted.place else wanted.within_kind,
+            spread=SpreadOver(kind=wanted.spread.kind, least=wanted.spread.least)
+            if isinstance(wanted.spread, Spread)
+            else (wanted.spread if wanted.spread > 1 else None),
             max_host_cost=wanted.max_host_cost,
             cheapest=wanted.cheapest or None,
             contention_free=wanted.contention_free,
             undisturbed=wanted.undisturbed,
+            domains=wanted.domains,
+            per_domain=wanted.per_domain,
+            kind=wanted.kind,
+            exclusive=wanted.exclusive or None,
         )
 
 
@@ -270,8 +343,6 @@ Deviation = Annotated[
     ),
     AfterValidator(lambda amount: steps_up(amount) / GRAIN),
 ]
-NUMBER, LIST = "as number", "as list"
-"""Which of two forms a field has; errors of the validator name it behind the field."""
 
 
 def _form(value: object) -> str:
@@ -333,6 +404,15 @@ class FitQuery(Wishes, SlotsQuery):
     policy: Policy | None = None
     parent: Named | None = None
     """Inside this container; with slots, on the hosts that it shares."""
+    spread: Annotated[int | None, Field(ge=1, le=MOST_SWITCHES)] = None
+    """Hosts in at least so many pods, or domains of `spread_kind`."""
+    spread_kind: Kind | None = None
+
+    def domain(self) -> Wanted:
+        """As ``_domain``."""
+        if self.spread_kind is None:
+            return self._domain(self.spread)
+        return self._domain(Spread(self.spread_kind, self.spread or 1))
 
     @field_validator("traits", "avoid_hosts", "avoid_pods", mode="before")
     @classmethod
@@ -376,7 +456,7 @@ class NewAllocation(Body):
     """`owned` (the default): hosts and links of its own. `shared`: slots of hosts that another
     allocation (`parent`) shares, with a guarantee of bandwidth."""
     hosts: Hosts | None = None
-    """How many hosts; not of class shared."""
+    """How many hosts; not of class shared. Constraint `domains` says it, too."""
     slots: SlotCount | None = None
     """Of class shared, in place of hosts."""
     bandwidth: Bandwidths | None = None
@@ -463,7 +543,8 @@ class NewEvacuation(Body):
 class NewRoom(Body):
     """A size that has to fit, and what may move for it."""
 
-    hosts: Hosts
+    hosts: Hosts | None = None
+    """Needed without constraint `domains`."""
     policy: Policy | None = None
     """Default: the service's."""
     constraints: Constraints | None = None
@@ -494,6 +575,8 @@ class HostChange(Body):
     traits: Annotated[list[Trait] | None, Field(max_length=MANY)] = None
     """All traits it has from now on."""
     cost: Cost | None = None
+    domains: Annotated[dict[Kind, DomainName] | None, Field(max_length=64)] = None
+    """Its domain of each kind from now on."""
     virtual_guids: Annotated[
         list[Annotated[list[Guid], Field(max_length=MANY)]] | None, Field(max_length=64)
     ] = None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from laas_service.domain.admission import undisturbed
+from laas_service.domain.admission.by_domain import sums_of_domains, whole_domains
 from laas_service.domain.admission.constrained import (
     explain_constraints,
     for_policy,
@@ -102,6 +103,8 @@ def largest_fit(
     one; after that, bisection finds a size that fits but may not be the largest. So it does where
     links of owners may not be crossed.
     """
+    if constraints is not None and constraints.by_domain:
+        return _largest_by_domain(policy, fabric, below, constraints.musts, bandwidth)
     asked = Request("", 1, constraints=constraints and constraints.musts, bandwidth=bandwidth)
     if undisturbed.is_judged(fabric, asked):
         return _largest_judged(policy, fabric, below, asked)
@@ -111,7 +114,7 @@ def largest_fit(
     request = Request("", 1, constraints=constraints, bandwidth=bandwidth)
     if not policy.monotone:
         return _largest_by_size(policy, fabric, below, request)
-    if constraints is None or (constraints.spread == 1 and not constraints.contention_free):
+    if constraints is None or (constraints.least_pods == 1 and not constraints.contention_free):
         return _largest_by_halves(policy, fabric, below, request)
     in_any_shape = constraints.without("spread").without("contention_free")
     anywhere = replace(request, constraints=in_any_shape)
@@ -131,6 +134,38 @@ def _largest_judged(policy: Policy, fabric: LedgerView, below: int, request: Req
 
     sizes = range(1, min(below, fabric.free_host_count + 1))
     return bisect_left(sizes, True, key=misfits)
+
+
+def _largest_by_domain(
+    policy: Policy, fabric: LedgerView, below: int, constraints: Constraints, bandwidth: int | None
+) -> int:
+    """``largest_fit`` under constraints on domains, which the sizes tried have as well."""
+
+    def fits(size: int, constraints: Constraints = constraints) -> bool:
+        request = Request("", size, constraints=constraints, bandwidth=bandwidth)
+        return isinstance(propose(policy, fabric, request), Allocation)
+
+    top = min(below - 1, fabric.free_host_count)
+    if constraints.domains is not None:
+        sizes = [d.size for d in whole_domains(fabric, constraints.kind or "")]
+        sums = {
+            (size, count)
+            for count in range(min(constraints.domains, len(sizes)), 0, -1)
+            for size in sums_of_domains(sizes, count)
+            if size <= top
+        }
+        found = (
+            size
+            for size, count in sorted(sums, reverse=True)[:SIZES_TRIED]
+            if fits(size, replace(constraints, domains=count))
+        )
+        return next(found, 0)
+    step = constraints.per_domain or 1
+    sizes_tried = range(top - top % step, 0, -step)
+    simple = policy.monotone and not constraints.contention_free and constraints.least_pods == 1
+    if simple and constraints.per_domain is None and constraints.kind_of_spread is None:
+        return bisect_left(range(1, top + 1), True, key=lambda size: not fits(size))
+    return next(filter(fits, sizes_tried[:SIZES_TRIED]), 0)
 
 
 def _largest_by_halves(policy: Policy, fabric: LedgerView, below: int, request: Request) -> int:

@@ -3,8 +3,9 @@
 """Proposals under constraints: the policy is asked on a ledger of the hosts that meet them.
 
 Traits, costs and hosts or pods to avoid only remove hosts, so every policy can be used
-unchanged and stays complete. ``within``, ``spread``, ``cheapest`` and a required
-``contention_free`` restrict shapes: the policy reads them from the request. ``undisturbed`` is
+unchanged and stays complete. ``within`` and ``spread`` of leaves and pods, ``cheapest`` and a
+required ``contention_free`` restrict shapes: the policy reads them from the request. Constraints
+on domains become questions of both kinds (``by_domain``). ``undisturbed`` is
 judged on the whole placement, and so is what it does to others (``undisturbed``).
 """
 
@@ -14,6 +15,8 @@ from functools import partial
 from operator import and_
 
 from laas_service.domain.admission import undisturbed
+from laas_service.domain.admission.broken_domains import broken_first
+from laas_service.domain.admission.by_domain import propose_by_domain, sums_of_domains
 from laas_service.domain.allocation import HOSTS_ONLY, Allocation, Ground, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints, ContentionFree, Undisturbed, Within
 from laas_service.domain.errors import InvalidInput
@@ -43,16 +46,24 @@ def _proposed(policy: Policy, fabric: LedgerView, request: Request) -> Allocatio
     """The answer, whoever's links packets cross beside it."""
     constraints = request.constraints
     if constraints is None:
-        return policy.propose(fabric, request)
+        return _broken_first(fabric, fabric, policy.propose(fabric, request))
     if constraints.contention_free is ContentionFree.PREFER:
         return _preferably_without_contention(policy, fabric, request, constraints)
     constraints = for_policy(policy, constraints)
     request = replace(request, constraints=constraints)
+    if constraints.by_domain:
+        return propose_by_domain(policy, fabric, permitted_hosts(fabric, constraints), request)
     view = restricted_view(fabric, constraints)
     answer = policy.propose(view, request)
     if isinstance(answer, NoFit) and answer.reason.unproven and constraints.cheapest:
         answer = policy.propose(view, replace(request, constraints=constraints.musts))
-    return answer
+    return answer if constraints.cheapest else _broken_first(fabric, view, answer)
+
+
+def _broken_first(
+    fabric: LedgerView, view: LedgerView, answer: Allocation | NoFit
+) -> Allocation | NoFit:
+    return answer if isinstance(answer, NoFit) else broken_first(fabric, view, answer)
 
 
 class ConstrainedPolicy:
@@ -91,7 +102,7 @@ def for_policy(policy: Policy, constraints: Constraints) -> Constraints:
     ]
     if not required or (policy.isolating and policy.name not in HOSTS_ONLY):
         return constraints
-    if constraints.spread > 1:
+    if constraints.least_pods > 1 or constraints.by_domain:
         fix = f"leave it out, or choose another policy: {policy.name} owns no links across leaves"
         raise InvalidInput(f"constraints.{required[0]}", "require", fix)
     return replace(constraints, within=Within.LEAF)
@@ -129,9 +140,15 @@ def restricted_view(fabric: LedgerView, constraints: Constraints) -> Ledger:
 
     It is separate from ``fabric`` so that misfits cached for it hold under these constraints.
     """
+    whole = Masks.whole(fabric.topology)
+    masks = permitted_hosts(fabric, constraints)
+    return fabric.copy() if masks == whole.hosts else fabric.within(replace(whole, hosts=masks))
+
+
+def permitted_hosts(fabric: LedgerView, constraints: Constraints) -> tuple[int, ...]:
+    """The hosts that meet the constraints on single hosts and on pods, as masks by leaf group."""
     topology, features = fabric.topology, fabric.features
-    whole = Masks.whole(topology)
-    masks: Sequence[int] = whole.hosts
+    masks: Sequence[int] = Masks.whole(topology).hosts
     for trait in sorted(constraints.traits):
         masks = tuple(map(and_, masks, features.masks(topology, trait)))
     if constraints.max_host_cost is not None:
@@ -146,16 +163,14 @@ def restricted_view(fabric: LedgerView, constraints: Constraints) -> Ledger:
             else mask
             for g, mask in enumerate(masks)
         )
-    if masks == whole.hosts:
-        return fabric.copy()
-    return fabric.within(replace(whole, hosts=tuple(masks)))
+    return tuple(masks)
 
 
 def check_constraints(fabric: LedgerView, constraints: Constraints) -> None:
-    """Check that the hosts, pods and traits named are those of this fabric.
+    """Check that the hosts, pods, traits and kinds of domains named are those of this fabric.
 
     Raises:
-        InvalidInput: the fabric lacks a host, a pod or a trait; names the field.
+        InvalidInput: the fabric lacks a host, a pod, a trait or a kind; names the field.
     """
     topology, traits = fabric.topology, fabric.features.traits
     pods = topology.tree.m[2]
@@ -166,13 +181,48 @@ def check_constraints(fabric: LedgerView, constraints: Constraints) -> None:
     for pod in sorted(constraints.avoid_pods):
         if not 0 <= pod < pods:
             raise InvalidInput("constraints.avoid_pods", pod, f"pods are 0..{pods - 1}")
-    if constraints.spread > topology.pods:
-        raise InvalidInput(
-            "constraints.spread", constraints.spread, f"the fabric has {topology.pods} pods"
-        )
+    if (least := constraints.least_pods) > topology.pods:
+        raise InvalidInput("constraints.spread", least, f"the fabric has {topology.pods} pods")
+    kinds = fabric.features.members
+    for name, kind in constraints.kinds:
+        if kind not in kinds:
+            places = ["leaf", "pod"] if name == "within" else []
+            fix = alike(kind, [*places, *sorted(kinds)], "the fabric")
+            raise InvalidInput(f"constraints.{name}", kind, fix)
     for trait in sorted(constraints.traits - traits):
         fix = alike(trait, sorted(traits), "the fabric")
         raise InvalidInput("constraints.traits", trait, fix)
+
+
+def hosts_of_domains(
+    policy: Policy, fabric: LedgerView, constraints: Constraints, given: int | None
+) -> int:
+    """The hosts that a request for whole domains asks for.
+
+    Where domains differ in size and no number is given, the least that fits now; if none does,
+    the least of all.
+
+    Raises:
+        InvalidInput: no so many domains of the fabric have the number of hosts that is given.
+    """
+    assert constraints.domains is not None, "no whole domains are asked for"
+    assert constraints.kind is not None, "Constraints has checked it"
+    count = constraints.domains
+    sizes = [d.size for d in fabric.features.domains(fabric.topology, constraints.kind)]
+    sums = sorted(sums_of_domains(sizes, min(count, len(sizes))))
+    if (missing := count - len(sizes)) > 0:
+        sums = [sums[-1] + missing * size for size in sorted(set(sizes))]
+    if given is not None:
+        if given not in sums:
+            asked = f"{count} domains of kind {constraints.kind}"
+            hosts = f"{sums[0]}" if len(sums) == 1 else f"{sums[0]} to {sums[-1]}"
+            raise InvalidInput("hosts", given, f"leave it out: {asked} have {hosts} hosts")
+        return given
+    for size in sums if len(sums) > 1 else ():
+        request = Request("", size, constraints=constraints)
+        if isinstance(propose(policy, fabric, request), Allocation):
+            return size
+    return sums[0]
 
 
 def _without(masks: Sequence[int], excluded: Sequence[int]) -> tuple[int, ...]:

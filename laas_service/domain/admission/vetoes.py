@@ -127,7 +127,11 @@ class Vetoes:
             return _mask(newcomer, topology)
         full, width = self._future.groups_by_free[self._per_leaf], topology.groups_per_pod
         taken = pod_end = next_bit = 0
-        for group, _, _ in newcomer.groups:
+        held = newcomer.groups
+        if newcomer.alone:
+            groups = {group for group, _, _ in (*newcomer.groups, *newcomer.alone)}
+            held = tuple(GroupShare(group, 0, 0) for group in sorted(groups))
+        for group, _, _ in held:
             if full >> group & 1:
                 if group >= pod_end:
                     first = group - group % width
@@ -161,7 +165,7 @@ class Vetoes:
             self._planned = planned
             self._planned_groups = {g: (hosts, uplinks) for g, hosts, uplinks in planned.groups}
             self._planned_spines = dict(planned.spines_by_pod(topology))
-        for group, hosts, uplinks in newcomer.groups:
+        for group, hosts, uplinks in (*newcomer.groups, *newcomer.alone):
             place = self._planned_groups.get(group)
             if place is not None and (hosts & place[0] or uplinks & place[1]):
                 return False
@@ -199,7 +203,7 @@ def _mask(allocation: Allocation, topology: Topology) -> int:
     per_leaf, uplinks_at = topology.hosts_per_group, topology.groups * topology.hosts_per_group
     width = topology.tree.w[1] * topology.planes
     taken = 0
-    for group, hosts, uplinks in allocation.groups:
+    for group, hosts, uplinks in (*allocation.groups, *allocation.alone):
         taken |= hosts << group * per_leaf | uplinks << uplinks_at + group * width
     return taken | _spines(allocation, topology) << uplinks_at + topology.groups * width
 

@@ -2,6 +2,8 @@
 
 """Failed and drained hosts; failed, drained and withheld links: what of a ledger is usable."""
 
+from itertools import chain
+
 from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.ledger.masks import Masks
@@ -35,7 +37,7 @@ def refresh_host(ledger: LedgerState, host: int) -> None:
     owned = any(
         share.group == group and share.hosts & bit
         for allocation in ledger.allocations.values()
-        for share in allocation.groups
+        for share in chain(allocation.groups, allocation.alone)
     )
     if owned:
         return
@@ -130,7 +132,7 @@ def count_losses(ledger: LedgerState) -> None:
     topology = ledger.topology
     owned = [0] * topology.groups
     for allocation in ledger.allocations.values():
-        for group, hosts, _ in allocation.groups:
+        for group, hosts, _ in chain(allocation.groups, allocation.alone):
             owned[group] |= hosts
     masks = zip(ledger.present_hosts, ledger.usable_hosts, owned, strict=True)
     ledger.lost_host_count = sum((a & ~b & ~c).bit_count() for a, b, c in masks)

@@ -56,6 +56,7 @@ class Ledger(LedgerState):
         if kind.whole_hosts:
             ledger._check_free(allocation)
             ledger._take(allocation)
+            ledger.lost_host_count -= ownership.unusable(ledger, allocation)
         else:
             slots.check_free(ledger, allocation.held_slots)
             slots.take(ledger, allocation.held_slots)

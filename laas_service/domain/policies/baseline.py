@@ -42,7 +42,7 @@ class Baseline:
         self, fabric: LedgerView, request: Request, constraints: Constraints
     ) -> Allocation | NoFit:
         width, groups = fabric.topology.groups_per_pod, range(fabric.topology.groups)
-        within, spread = constraints.within, constraints.spread
+        within, spread = constraints.place, constraints.least_pods
         step = {Within.LEAF: 1, Within.POD: width, None: len(groups)}[within]
         places = (groups[first : first + step] for first in groups[::step])
         if shares := any_hosts(fabric, places, request.hosts, constraints):

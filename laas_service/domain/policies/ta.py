@@ -65,11 +65,11 @@ class Ta:
         self, fabric: LedgerView, request: Request, constraints: Constraints
     ) -> Allocation | NoFit:
         """Any hosts that the rules allow; a size still belongs to the same level."""
-        topology, hosts, within = fabric.topology, request.hosts, constraints.within
+        topology, hosts, within = fabric.topology, request.hosts, constraints.place
         fits_leaf, fits_pod = hosts <= topology.largest_leaf, hosts <= topology.largest_pod
         level = "leaf" if fits_leaf else "pod" if fits_pod else "set of pods"
         too_narrow = not (fits_leaf if within is Within.LEAF else fits_pod)
-        if (constraints.spread > 1 and fits_pod) or (within and too_narrow):
+        if (constraints.least_pods > 1 and fits_pod) or (within and too_narrow):
             return NoFit(Refusal.CONSTRAINT, f"ta gives {hosts} hosts one {level}, no other")
         if fits_leaf:
             places = [[group] for group in range(topology.groups)]

@@ -22,7 +22,7 @@ def any_hosts(
 ) -> list[GroupShare]:
     """``hosts`` free hosts of one of the ``places``; empty if no place has them.
 
-    A place is a set of leaf groups. The hosts lie in at least ``constraints.spread`` pods.
+    A place is a set of leaf groups. The hosts lie in at least ``constraints.least_pods`` pods.
     With ``constraints.cheapest`` they cost least of all such hosts. Otherwise the place with
     the fewest free hosts that are enough is taken.
     """
@@ -48,7 +48,7 @@ def _choose(
     host of one of these pods, a host of another pod can be exchanged for that pod's cheapest
     host at no extra cost.
     """
-    width, spread = fabric.topology.groups_per_pod, constraints.spread
+    width, spread = fabric.topology.groups_per_pod, constraints.least_pods
     choices = sorted(_free_hosts(fabric, place, constraints.cheapest))
     first_of_pod: dict[int, HostChoice] = {}
     for choice in choices:

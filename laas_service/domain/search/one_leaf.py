@@ -35,7 +35,10 @@ def in_one_leaf_group(search: Search, hosts: int) -> Iterator[Placement]:
     several pods allows no such placement.
     """
     preference = search.preference
-    for group in preference.leaf_groups(hosts) if search.spread == 1 else ():
+    allowed = search.spread == 1 and (
+        search.request.grain is None or search.fitting([one_leaf_shape(hosts)])
+    )
+    for group in preference.leaf_groups(hosts) if allowed else ():
         uplinks = _joining_uplinks(search, group) if hosts > 1 else 0
         if uplinks is not None:
             shares = preference.shares((group,), hosts, uplinks)

@@ -28,7 +28,7 @@ def in_one_pod(search: Search, hosts: int) -> Iterator[Placement]:
     if not search.one_pod_allowed or hosts > max(search.fabric.pod_free_hosts):
         return
     topology, preference = search.topology, search.preference
-    shapes = search.without_contention(
+    shapes = search.fitting(
         pod_shapes(hosts, topology.hosts_per_group, topology.groups_per_pod, topology.taper[0])
     )
     for pod in preference.pods(hosts) if shapes else ():
@@ -96,6 +96,8 @@ def on_whole_leaves(search: Search, leaves: int) -> Iterator[Placement]:
     if not search.one_pod_allowed:
         return
     shape = Shape(1, leaves, search.topology.hosts_per_group)
+    if not search.fitting([shape]):
+        return
     for pod in pods_with_room(search.fabric, shape.size):
         roomy = _roomy_groups(search.fabric.pod_groups_by_free[pod])
         if roomy[shape.hosts] >= shape.leaves and search.preference.may_improve(shape, pod):

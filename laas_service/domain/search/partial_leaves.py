@@ -124,7 +124,9 @@ class PartialLeaves:
         for placement in self.placements(leaf_hosts, leaves, shapes):
             found = True
             yield placement
-        if self._proved and not found and leaves > 1 and self._search.request.constraints is None:
+        asked = self._search.request
+        plain = asked.constraints is None and asked.grain is None
+        if self._proved and not found and leaves > 1 and plain:
             misfits.remember(leaf_hosts, leaves, rest, seen, before_rest=not self._tried)
 
     def placements(

@@ -44,7 +44,8 @@ def too_few_hosts(fabric: LedgerView, asked: int) -> NoFit | None:
 
 def is_plain(fabric: LedgerView, request: Request) -> bool:
     """Whether a request without wishes needs no uplinks in a single leaf group."""
-    return request.constraints is None and request.packing is None and fabric.topology.rails == 1
+    plain = request.constraints is None and request.packing is None and request.grain is None
+    return plain and fabric.topology.rails == 1
 
 
 def no_legal_shape(fabric: LedgerView, hosts: int, *, contention_free: bool = False) -> NoFit:
@@ -90,9 +91,10 @@ class Search:
         self._misfits = fabric.reader_cache(Misfits)
         self._misfits_of = f"{policy} {variant}" if variant else policy
         self.request = request
-        self._known_fits = KnownFits.kept_with(fabric) if constraints is None else None
+        plain = constraints is None and request.grain is None
+        self._known_fits = KnownFits.kept_with(fabric) if plain else None
         if constraints is not None:
-            self.within, self.spread = constraints.within, constraints.spread
+            self.within, self.spread = constraints.place, constraints.least_pods
             self.contention_free = constraints.contention_free is ContentionFree.REQUIRE
         if constraints is not None and constraints.cheapest:
             self.budget = SearchBudget(work * WORK_FACTOR, request.budget)
@@ -115,8 +117,11 @@ class Search:
         """Whether the constraints allow a placement on several leaf groups of one pod."""
         return self.spread == 1 and self.within is not Within.LEAF
 
-    def without_contention(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
-        """The shapes that are free of contention, if the request requires that; else all."""
+    def fitting(self, shapes: Sequence[Shape], *, one_pod: bool = True) -> Sequence[Shape]:
+        """The shapes that the request's grain allows, without contention if it requires that."""
+        if grain := self.request.grain:
+            size = self.request.hosts
+            shapes = [shape for shape in shapes if grain.allows(shape, size, one_pod)]
         if not self.contention_free:
             return shapes
         return [shape for shape in shapes if contention_of(self.topology, shape).free]
@@ -131,7 +136,7 @@ class Search:
             shapes = [
                 shape for shape, count in zip(shapes, pods, strict=True) if count >= self.spread
             ]
-        return self.preference.improving(self.without_contention(shapes))
+        return self.preference.improving(self.fitting(shapes, one_pod=False))
 
     def may_fit_several_pods(self, hosts: int, leaf_hosts: int) -> bool:
         """Whether full leaf groups may fit that are ``hosts`` hosts with a remainder leaf.

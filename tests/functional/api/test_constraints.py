@@ -38,6 +38,8 @@ def names(allocation):
 
 def ask(client, hosts, constraints, **more):
     body = {"name": "blue", "hosts": hosts, "constraints": constraints, **more}
+    if hosts is None:
+        del body["hosts"]
     return client.post("/v1/allocations", json=body)
 
 
@@ -121,7 +123,7 @@ def test_a_dry_run_tells_the_cost_of_the_cheapest(client, gpus):
         ({"avoid_hosts": ["node99", "node00", "x"]}, "constraints.avoid_hosts", "no host"),
         ({"avoid_pods": [2]}, "constraints.avoid_pods", "pods are 0..1"),
         ({"avoid_pods": ["1"]}, "constraints.avoid_pods.0", "whole number"),
-        ({"within": "rack"}, "constraints.within", "'leaf' or 'pod'"),
+        ({"within": "rack"}, "constraints.within", "the fabric has leaf, pod"),
         ({"spread": 3}, "constraints.spread", "the fabric has 2 pods"),
         ({"spread": 0}, "constraints.spread", "give at least 1"),
         ({"spread": 2, "within": "pod"}, "constraints.spread", "leave out within"),
@@ -169,7 +171,7 @@ def test_would_it_fit(client, gpus):
         ("traits=fpga", "constraints.traits"),
         ("avoid_pods=x", "avoid_pods.0"),
         ("avoid_hosts=node99", "constraints.avoid_hosts"),
-        ("within=rack", "within"),
+        ("within=rack", "constraints.within"),
         ("spread=2&within=pod", "constraints.spread"),
     ):
         answer = client.get(f"{F}/fit?hosts=1&{query}")
@@ -232,6 +234,95 @@ def test_what_no_empty_fabric_could_give_does_not_wait(deployment, client, gpus)
     assert answer.json["code"] == "constraint"
     assert "it would wait for ever" in answer.json["detail"]
     assert answer.json["largest_fit"] == 8
+
+
+# -- domains ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def racks(client):
+    """Each leaf has two domains of kind nvlink; pods are those of kind power."""
+    for host in range(32):
+        body = {"domains": {"nvlink": f"r{host // 2:02}", "power": f"feed {host // 16}"}}
+        assert client.patch(f"{F}/hosts/node{host:02}", json=body).status_code == 200
+
+
+def domains_of(allocation, size=2):
+    numbers = [int(name.removeprefix("node")) for name in names(allocation)]
+    return {
+        domain: [n // size for n in numbers].count(domain)
+        for domain in {n // size for n in numbers}
+    }
+
+
+def test_domains_are_shown_where_hosts_are(client, racks):
+    (host,) = client.get(f"{F}/hosts?limit=1").json["hosts"]
+    assert host["domains"] == {"nvlink": "r00", "power": "feed 0"}
+    changed = client.patch(f"{F}/hosts/node00", json={"domains": {"nvlink": "r01"}}).json
+    assert (changed["domains"], changed["cost"]) == ({"nvlink": "r01"}, 0)
+    refused = client.patch(f"{F}/hosts/node00", json={"domains": {"leaf": "r01"}})
+    assert refused.status_code == 400
+
+
+def test_whole_domains_are_asked_for_without_a_number_of_hosts(client, racks):
+    made = client.post(
+        "/v1/allocations",
+        json={"name": "blue", "constraints": {"domains": 3, "kind": "nvlink"}},
+    )
+    assert made.status_code == 202, made.json
+    assert made.json["requested"] == 6
+    assert set(domains_of(made.json).values()) == {2}
+    assert made.json["constraints"]["domains"] == 3
+    wrong = ask(client, 5, {"domains": 3, "kind": "nvlink"})
+    assert (wrong.status_code, "3 domains of kind nvlink have 6 hosts" in wrong.text) == (400, True)
+    refused = ask(client, None, {"domains": 14, "kind": "nvlink"})
+    assert (refused.status_code, refused.json["largest_fit"]) == (409, 26)
+    told = client.get(f"{F}/fit?domains=2&kind=nvlink").json
+    assert (told["fits"], told["hosts"], told["largest_fit"]) == (True, 4, 26)
+
+
+def test_hosts_by_domain_in_one_and_spread(client, racks):
+    each = ask(client, 3, {"per_domain": 1, "kind": "nvlink"}).json
+    assert set(domains_of(each).values()) == {1}
+    inside = ask(client, 8, {"within": "power"}).json
+    assert len(domains_of(inside, 16)) == 1
+    spread = ask(client, 9, {"spread": {"kind": "power", "least": 2}}).json
+    assert len(domains_of(spread, 16)) == 2
+    assert spread["constraints"]["spread"] == {"kind": "power", "least": 2}
+    refused = ask(client, 4, {"within": "nvlink"}).json
+    assert (refused["code"], refused["largest_fit"]) == ("constraint", 2)
+    assert "within (nvlink)" in refused["detail"]
+    told = client.get(f"{F}/fit?hosts=9&spread=2&spread_kind=power").json
+    assert told["fits"]
+    for wish in (
+        {"within": "rack"},
+        {"domains": 1, "kind": "rack"},
+        {"domains": 1},
+        {"kind": "nvlink"},
+        {"spread": {"kind": "leaf", "least": 2}},
+        {"spread": {"kind": "power"}},
+        {"spread": "power"},
+        {"domains": 1, "kind": "nvlink", "cheapest": True},
+    ):
+        answer = ask(client, 2, wish)
+        assert answer.status_code == 400, wish
+        assert "constraints" in answer.text
+
+
+def test_nobody_else_gets_hosts_of_an_exclusive_domain(client, racks):
+    mine = ask(client, 1, {"within": "power", "exclusive": True})
+    assert mine.status_code == 202
+    others = client.post("/v1/allocations", json={"name": "red", "hosts": 17})
+    assert (others.status_code, others.json["largest_fit"]) == (409, 16)
+    others = client.post("/v1/allocations", json={"name": "red", "hosts": 16})
+    assert domains_of(others.json, 16).keys().isdisjoint(domains_of(mine.json, 16))
+
+
+def test_small_allocations_take_hosts_of_broken_domains_first(client, racks):
+    first = client.post("/v1/allocations", json={"name": "a", "hosts": 1}).json
+    second = client.post("/v1/allocations", json={"name": "b", "hosts": 2}).json
+    third = client.post("/v1/allocations", json={"name": "c", "hosts": 1}).json
+    assert domains_of(first).keys() & (domains_of(second) | domains_of(third)).keys()
 
 
 # -- access rights ----------------------------------------------------------------

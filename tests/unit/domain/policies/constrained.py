@@ -57,7 +57,7 @@ def broken(fabric: Ledger, wish: Constraints, answer: Allocation) -> list[str]:
         violations.append(f"{len(leaves)} leaves")
     if wish.within is Within.POD and len(pods) > 1:
         violations.append(f"{len(pods)} pods")
-    if len(pods) < wish.spread:
+    if len(pods) < wish.least_pods:
         violations.append(f"only {len(pods)} pods")
     return violations
 
@@ -128,7 +128,7 @@ class Priced(Naive):
         for depth in depths:
             alike, more = divmod(leaves, depth)
             spread = alike + (1 if more or rest else 0)
-            if alike < 1 or spread < 2 or spread < self.wish.spread:
+            if alike < 1 or spread < 2 or spread < self.wish.least_pods:
                 continue
             for choice in product(*choices):
                 uplinks = [set(c) for c in choice]
