@@ -143,7 +143,7 @@ def _brief(value: Any) -> str:
         case {"guid": guid, "port": port}:
             return f"{guid}/{port}"
         case dict():
-            return ", ".join(f"{key} {brief(item)}" for key, item in value.items())
+            return ", ".join(f"{key} {brief(item)}" for key, item in value.items()) or "-"
         case [{"rail": _}, *_]:
             return " ".join(f"{p['pod']}:{p['leaf']}:{p['k']}" for p in value)
         case [{"project_id": _, "hosts": _}, *_]:
