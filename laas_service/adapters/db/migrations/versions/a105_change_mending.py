@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from laas_service.adapters.db.migrations import steps
 
 revision = "a105"
-down_revision = "a103"
+down_revision = "a104"
 
 
 def upgrade() -> None:
