@@ -75,6 +75,7 @@ def create(
     _check_class(body)
     asked = AllocationRequest(
         name=body.name,
+        unique_name=_unique_name(call, body),
         hosts=body.hosts or 0,
         fabric=body.fabric or "",
         policy=body.policy or "",
@@ -113,6 +114,16 @@ def create(
     created = _viewed(call, view, 202)
     location = f"{call.url}/{record.id}"
     return replace(created, headers={**created.headers, "Location": location})
+
+
+def _unique_name(call: Call, body: schemas.NewAllocation | schemas.AllocationChange) -> bool:
+    """Whether no other live allocation of the project may have the name. Raises: InvalidInput."""
+    if call.version < microversions.UNIQUE_NAMES:
+        if body.allow_duplicate_name is not None:
+            fix = f"ask for version {microversions.UNIQUE_NAMES} in {microversions.HEADER}"
+            raise InvalidInput("allow_duplicate_name", body.allow_duplicate_name, fix)
+        return False
+    return not body.allow_duplicate_name
 
 
 def _check_class(body: schemas.NewAllocation) -> None:
@@ -172,6 +183,8 @@ def change(
 ) -> Answer:
     """Rename an allocation, or change its size where it is."""
     versions = accepted_versions(headers)
+    if body.name is None and body.allow_duplicate_name is not None:
+        raise InvalidInput("allow_duplicate_name", body.allow_duplicate_name, "give a name, too")
     if body.priority is not None:
         return _prioritize(call, allocation_id, versions, body)
     consents = any(value is not None for value in (body.movable, body.notice, body.move_cost))
@@ -191,7 +204,8 @@ def change(
         raise InvalidInput("name", body.name, "rename it in a request of its own")
     if body.name is None:
         raise InvalidInput("name", None, "say what to change")
-    call.allocations.rename(call.caller, allocation_id, body.name, versions)
+    unique = _unique_name(call, body)
+    call.allocations.rename(call.caller, allocation_id, body.name, versions, unique=unique)
     return show(call, allocation_id)
 
 

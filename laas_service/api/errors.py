@@ -87,6 +87,7 @@ STATUS: dict[type[errors.LaasError], int] = {
     errors.DoubleClaim: 409,
     errors.ManagedElsewhere: 409,
     errors.HostsBusy: 409,
+    errors.NameTaken: 409,
     errors.LimitExceeded: 409,
     errors.PreconditionFailed: 412,
     errors.IdempotencyMismatch: 422,
@@ -112,6 +113,10 @@ def of_error(error: errors.LaasError) -> Problem:
         fields = error.fields
     elif isinstance(error, errors.InvalidInput | errors.QuotaExceeded):
         fields = [FieldError(field=error.field, value=_echo(error.value), detail=error.fix)]
+    elif isinstance(error, errors.NameTaken):
+        fields = [FieldError(field="name", value=_echo(error.name), detail=error.fix)]
+        holder = error.allocation
+        return problem(409, error.code, str(error), errors=fields, allocation=holder)
     return problem(status_of(error), error.code, str(error), errors=fields)
 
 

@@ -36,7 +36,11 @@ KINDS = Microversion(1, 2)
 """From here on an answer lacks the fields that the kind of an allocation does not have, and fields
 of situations, such as ``position``, while they have no value."""
 
-NEWEST = KINDS
+UNIQUE_NAMES = Microversion(1, 3)
+"""From here on a live allocation has its name alone in its project, unless the request allows a
+duplicate."""
+
+NEWEST = UNIQUE_NAMES
 
 LONGEST = 1000
 """Characters of the header."""

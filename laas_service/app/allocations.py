@@ -208,17 +208,26 @@ class AllocationUseCases:
 
     @REPEATED.wraps
     def rename(
-        self, caller: Caller, id: str, name: str, versions: Collection[int] | None = None
+        self,
+        caller: Caller,
+        id: str,
+        name: str,
+        versions: Collection[int] | None = None,
+        *,
+        unique: bool = False,
     ) -> AllocationRecord:
         """Give an allocation another name; ``versions`` are those it may have now.
 
+        With ``unique`` no other live allocation of its project may have it.
+
         Raises:
             NotFound: as ``allocation``.
+            NameTaken: another one has it.
             PreconditionFailed: it has another version.
             ConcurrentUpdate: other requests kept changing it meanwhile.
         """
         record = self._lookup.expected(caller, id, versions)
-        return self._store.allocations.rename(record, name, by=caller.initiator)
+        return self._store.allocations.rename(record, name, unique=unique, by=caller.initiator)
 
     @REPEATED.wraps
     def prioritize(

@@ -116,6 +116,8 @@ class AllocationRequest:
     """
 
     name: str
+    unique_name: bool = False
+    """No other live allocation of the project may have the name."""
     hosts: int
     fabric: str = ""
     """Empty: the default."""

@@ -36,12 +36,29 @@ from laas_service.client.options import (
 from laas_service.client.rest import Refused, Rest
 from laas_service.client.usage import bandwidth, count, duration
 
-ALLOCATION = argument("allocation", metavar="ALLOCATION", help="name or id")
+NAMED = "name, id, or the first 8 characters of the id"
+ON_FABRIC = argument(
+    "--fabric", metavar="ID", help="fabric of the allocation, if several have one of this name"
+)
+
+
+def _allocation(parser: argparse.ArgumentParser) -> None:
+    """One allocation, and the fabric that tells it from namesakes."""
+    parser.add_argument("allocation", metavar="ALLOCATION", help=NAMED)
+    ON_FABRIC(parser)
+
+
+ALLOCATION = _allocation
 
 
 def path_of(rest: Rest, args: argparse.Namespace) -> str:
     """The path of the allocation that is named."""
-    return f"/v1/allocations/{rest.allocation(args.allocation)['id']}"
+    return f"/v1/allocations/{_named(rest, args)['id']}"
+
+
+def _named(rest: Rest, args: argparse.Namespace) -> Any:
+    """The allocation that is named."""
+    return rest.allocation(args.allocation, args.fabric)
 
 
 def changed(
@@ -57,6 +74,14 @@ def changed(
         return rest.call(method, path, body=body)
     allocation = rest.call(method, path, {"wait": args.wait}, body, headers)
     return allocation if args.wait is None else rest.settled(allocation, args.wait)
+
+
+DUPLICATE = argument(
+    "--allow-duplicate-name",
+    action="store_true",
+    default=None,
+    help="even if another live allocation of the project has this name",
+)
 
 
 def _name(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +126,7 @@ class Create(ShowCommand):
 
     arguments = (
         _name,
+        DUPLICATE,
         project("owner"),
         _size,
         *SLOTS[1:],
@@ -139,6 +165,7 @@ class Create(ShowCommand):
             self.usage_error("one of the arguments --hosts --slots --domains is required")
         body = given(
             name=args.name,
+            allow_duplicate_name=args.allow_duplicate_name,
             hosts=args.hosts,
             slots=args.slots,
             bandwidth=args.bandwidth,
@@ -194,7 +221,7 @@ class Show(ShowCommand):
     arguments = (ALLOCATION,)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        return rest.allocation(args.allocation)
+        return _named(rest, args)
 
 
 class Draw(ShowCommand):
@@ -206,7 +233,7 @@ class Draw(ShowCommand):
     )
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        allocation = rest.allocation(args.allocation)
+        allocation = _named(rest, args)
         shown = rest.get(f"/v1/fabrics/{quote(allocation['fabric'], safe='')}/map")
         for tenant in shown["tenants"]:
             if tenant["id"] == allocation["id"]:
@@ -274,7 +301,7 @@ class Ranks(RestCommand):
     )
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> str:
-        allocation = rest.allocation(args.allocation)
+        allocation = _named(rest, args)
         hosts = sorted(allocation["hosts"], key=lambda host: host["rank"])
         if not hosts:
             raise Refused(f"{allocation['name']} has no hosts; it is {allocation['state']}")
@@ -305,16 +332,17 @@ def _rank_file(form: str, names: Sequence[str], slots: int, rails_joined: bool) 
 class Rename(ShowCommand):
     """Rename an allocation, and show it"""
 
-    arguments = (ALLOCATION, argument("name", metavar="NAME", help="new name"))
+    arguments = (ALLOCATION, argument("name", metavar="NAME", help="new name"), DUPLICATE)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        return rest.call("PATCH", path_of(rest, args), body={"name": args.name})
+        body = given(name=args.name, allow_duplicate_name=args.allow_duplicate_name)
+        return rest.call("PATCH", path_of(rest, args), body=body)
 
 
 class Set(RestCommand):
     """Rename an allocation"""
 
-    arguments = (ALLOCATION, argument("--name", required=True, help="new name"))
+    arguments = (ALLOCATION, argument("--name", required=True, help="new name"), DUPLICATE)
     answer = Rename.answer
 
 
@@ -442,7 +470,8 @@ class Wait(ListCommand):
 
     listed = "allocations"
     arguments = (
-        argument("allocations", metavar="ALLOCATION", nargs="+", help="name or id"),
+        argument("allocations", metavar="ALLOCATION", nargs="+", help=NAMED),
+        ON_FABRIC,
         argument(
             "--timeout",
             type=duration,
@@ -454,7 +483,7 @@ class Wait(ListCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         end = time.monotonic() + args.timeout
-        found = [rest.allocation(named) for named in args.allocations]
+        found = [rest.allocation(named, args.fabric) for named in args.allocations]
         return [rest.settled(one, max(0.0, end - time.monotonic())) for one in found]
 
 
@@ -462,7 +491,8 @@ class Delete(RestCommand):
     """Delete allocations and free their hosts and links"""
 
     arguments = (
-        argument("allocations", metavar="ALLOCATION", nargs="+", help="name or id"),
+        argument("allocations", metavar="ALLOCATION", nargs="+", help=NAMED),
+        ON_FABRIC,
         argument(
             "--force", action="store_true", help="delete even if servers still run on the hosts"
         ),
@@ -496,7 +526,7 @@ class Delete(RestCommand):
                 failed.add(named)
 
         def delete(named: str) -> Any:
-            path = f"/v1/allocations/{rest.allocation(named)['id']}"
+            path = f"/v1/allocations/{rest.allocation(named, args.fabric)['id']}"
             return rest.call("DELETE", path, query)
 
         for named in args.allocations:

@@ -177,6 +177,8 @@ class RestCommand(Command):
             field = error["field"]
             if option := options.get(field.rpartition(".")[2]):
                 text = text.replace(f"{field}: ", f"{option}: ", 1)
+        for field, option in options.items():
+            text = text.replace(f" set {field}", f" give {option}")
         return text
 
     def carry_out(self, args: argparse.Namespace) -> int:

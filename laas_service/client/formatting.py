@@ -3,6 +3,7 @@
 """Formatting for terminals: the columns of lists, and values as short texts."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -94,6 +95,15 @@ SHORTENED = ("id", "owner", "parent", "allocation")
 
 SHORTEST_ID = 8
 """Characters of an id that a narrow table shows, or more if two ids in it begin with the same."""
+
+
+def shortened(ids: Sequence[str]) -> list[str]:
+    """The first characters of ids, as many as tell them apart; other cells as they are."""
+    known = {cell for cell in ids if cell != "-"}
+    size = SHORTEST_ID
+    while len({cell[:size] for cell in known}) < len(known):
+        size += 1
+    return [cell[:size] if cell in known else cell for cell in ids]
 
 
 def brief(value: Any) -> str:

@@ -19,7 +19,7 @@ from laas_service.version import user_agent
 
 API_NAME = "isolated_network"
 API_VERSION_OPTION = "os_isolated_network_api_version"
-API_VERSIONS = ("1", "1.0", "1.1", VERSION)
+API_VERSIONS = ("1", "1.0", "1.1", "1.2", VERSION)
 DEFAULT_API_VERSION = VERSION
 
 

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from laas_service.client.formatting import SHORTEST_ID, brief
+from laas_service.client.formatting import SHORTEST_ID, brief, shortened
 
 if TYPE_CHECKING:
     from keystoneauth1.adapter import Adapter
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SERVICE_TYPE = "isolated-network"
 """Service type in Keystone's catalog."""
 
-VERSION = "1.2"
+VERSION = "1.3"
 """The newest microversion that this client knows."""
 
 CHANGING = ("queued", "allocating", "releasing")
@@ -202,8 +202,10 @@ class Rest:
             raise Refused(f"several projects are called {named}; use an id: {', '.join(ids)}")
         return str(ids[0]) if ids else named
 
-    def allocation(self, named: str) -> Any:
+    def allocation(self, named: str, fabric: str | None = None) -> Any:
         """The allocation of this id, or else the only live allocation of this name.
+
+        ``fabric`` leaves out names and ids of other fabrics.
 
         Names of the own project count before those of other projects, which administrators see.
         The first characters of the id of a live allocation, as tables print them, will do.
@@ -211,7 +213,7 @@ class Rest:
         Raises:
             Refused: there is none, or several have this name or such an id.
         """
-        live = list(self.listed("/v1/allocations", "allocations"))
+        live = list(self.listed("/v1/allocations", "allocations", fabric=fabric))
         namesakes = [allocation for allocation in live if allocation["name"] == named]
         if not namesakes and len(named) >= SHORTEST_ID:
             alike = [allocation for allocation in live if allocation["id"].startswith(named)]
@@ -225,8 +227,13 @@ class Rest:
                 if not namesakes:
                     raise
         if len(namesakes) > 1:
-            ids = ", ".join(allocation["id"] for allocation in namesakes)
-            raise Refused(f"several allocations are called {named}; use an id: {ids}")
+            ids = shortened([allocation["id"] for allocation in namesakes])
+            places = {allocation["fabric"] for allocation in namesakes}
+            fabrics = f"; or give --fabric: {', '.join(sorted(places))}" if len(places) > 1 else ""
+            raise Refused(
+                f"several allocations are called {named}; name one by the beginning of its id: "
+                f"{', '.join(ids)}{fabrics}"
+            )
         return self.get(f"/v1/allocations/{namesakes[0]['id']}")
 
     def _elsewhere(self, named: str) -> list[Any]:

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from cliff.formatters.table import TableFormatter
 from cliff.utils import terminal_width
 
-from laas_service.client.formatting import KEPT, LEFT_OUT_FIRST, MARK, SHORTENED, SHORTEST_ID, brief
+from laas_service.client.formatting import KEPT, LEFT_OUT_FIRST, MARK, SHORTENED, brief, shortened
 
 PIPE_WIDTH = 160
 """Characters of a line in a pipe, if no word is longer; nothing is left out or cut there."""
@@ -94,7 +94,7 @@ def fitted(
     for name in () if whole else columns:
         if _needs(columns, _longest_line) > width:
             if _field(name) in SHORTENED:
-                columns[name] = _short(columns[name])
+                columns[name] = shortened(columns[name])
             columns[name] = [_minute(cell) for cell in columns[name]]
     while (
         not (every or whole)
@@ -166,15 +166,6 @@ def _minute(cell: Any) -> Any:
 def _field(name: str) -> str:
     """The name in REST of a column."""
     return name.lower().replace(" ", "_")
-
-
-def _short(ids: list[Any]) -> list[Any]:
-    """The first characters of ids, as many as tell them apart; other cells as they are."""
-    known = {cell for cell in ids if cell != "-"}
-    size = SHORTEST_ID
-    while len({cell[:size] for cell in known}) < len(known):
-        size += 1
-    return [cell[:size] if cell in known else cell for cell in ids]
 
 
 def _wrapped(cell: Any, width: int) -> Any:

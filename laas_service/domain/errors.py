@@ -110,6 +110,18 @@ class ManagedElsewhere(Conflict):
     code = "managed_elsewhere"
 
 
+class NameTaken(Conflict):
+    """Another live allocation of the project has the name; ``allocation`` is its id."""
+
+    code = "name_taken"
+
+    def __init__(self, name: str, allocation: str) -> None:
+        self.name = name
+        self.allocation = allocation
+        self.fix = "give another name, or set allow_duplicate_name"
+        super().__init__(f"name: {name!r} is the name of allocation {allocation}; {self.fix}")
+
+
 class ConcurrentUpdate(Conflict):
     """Another writer changed the same object first; reading again and retrying is safe."""
 

@@ -221,7 +221,7 @@ def test_region_and_interface_choose_the_endpoint(run):
 
 def test_the_version_of_the_interface_can_be_named(run):
     option = "--os-isolated-network-api-version"
-    for known in ("1", "1.0", "1.1", "1.2"):
+    for known in ("1", "1.0", "1.1", "1.2", "1.3"):
         assert run(option, known, "isolated", "network", "list")[::2] == (0, "")
     _, _, err = run(option, "7", "isolated", "network", "list")
     assert "7 is not in supported versions" in err

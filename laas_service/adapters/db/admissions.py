@@ -20,6 +20,7 @@ from laas_service.adapters.db import (
     models,
     partition_keys,
     quotas,
+    unique_names,
 )
 from laas_service.adapters.db.concurrency.decider import Decider
 from laas_service.adapters.db.concurrency.decision import Decision, Settled, Written
@@ -240,6 +241,8 @@ class _NewRequest(Decision[Allocation | QueueWait, AllocationRecord | NoFit]):
             "updated_at": now,
         }
         values |= columns
+        if new.unique_name:
+            unique_names.take(session, new.project_id, new.name, new.id)
         allocation_rows.insert(session, values)
         if new.idempotency_key is not None:
             self._insert_key(session)
@@ -266,7 +269,7 @@ class _NewRequests(
 
     It has the outcome of deciding them one after the other. So it ends with one that joins the
     queue, as those behind it have to see it there. Requests that have to see another one's rows
-    are left out: of a project with a quota, or with the same key.
+    are left out: of a project with a quota, or with the same key or name.
     """
 
     members: Sequence[_NewRequest]
@@ -278,16 +281,19 @@ class _NewRequests(
         self.results, self.joined = {}, []
         projects: set[str] = set()
         keys: set[tuple[str, str]] = set()
+        names: set[tuple[str, str]] = set()
         for place, member in enumerate(self.members):
             if (previous := member.checked(session)) is not None:
                 self.results[place] = previous
                 continue
             project, key = member.new.project_id, member.new.idempotency_key
             limited = member.limits.admission or member.new.alone
-            if (limited and project in projects) or (project, key) in keys:
+            name = (project, member.new.name)
+            if (limited and project in projects) or (project, key) in keys or name in names:
                 continue
             self.joined.append(place)
             projects.add(project)
+            names.add(name)
             if key is not None:
                 keys.add((project, key))
         if not self.joined:
@@ -346,6 +352,8 @@ class _NewRequests(
         except DBDuplicateEntry as error:
             if any(member.new.idempotency_key is not None for member in members):
                 raise ConcurrentUpdate(KEY_TAKEN) from error
+            if any(member.new.unique_name for member in members):
+                raise ConcurrentUpdate(unique_names.TAKEN) from error
             raise
         results = (one.result for one in written)
         self.results.update(zip(self.joined, results, strict=True))

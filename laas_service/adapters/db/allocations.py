@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from laas_service.adapters.db import models
+from laas_service.adapters.db import models, unique_names
 from laas_service.adapters.db.allocation_rows import ALLOCATIONS, record_of
 from laas_service.adapters.db.retention import Retention
 from laas_service.adapters.db.transactions import (
@@ -227,10 +227,19 @@ class StoredAllocations(Retention):
             return self.transactions.update(session, record, record.state, reason, limited_by=by)
 
     def rename(
-        self, record: AllocationRecord, name: str, *, by: Initiator | None = None
+        self,
+        record: AllocationRecord,
+        name: str,
+        *,
+        unique: bool = False,
+        by: Initiator | None = None,
     ) -> AllocationRecord:
         reason = reasons.renamed_reason(record.name)
         with self.transactions.writing("rename") as session:
+            if unique:
+                unique_names.take(session, record.project_id, name, record.id)
+            else:
+                unique_names.give_up(session, record.id)
             return self.transactions.update(session, record, record.state, reason, by, name=name)
 
     def prioritize(

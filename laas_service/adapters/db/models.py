@@ -188,6 +188,7 @@ class AllocationRow(Base):
     __table_args__ = (
         Index("ix_allocation_due", "state", "due_at"),
         Index("ix_allocation_updated", "state", "updated_at"),
+        Index("ix_allocation_project_id_name", "project_id", "name"),
     )
 
     sequence: Mapped[int] = mapped_column(Serial, primary_key=True)
@@ -336,6 +337,20 @@ PARTS: tuple[type[Part], ...] = (
     *(SharedHostsPart, SlotsPart, TermsPart, PlacementPart),
     *(ChangePart, MovePart, FaultsPart, HistoryPart),
 )
+
+
+class NameRow(Base):
+    """A name that one live allocation has alone in its project; none for names that may be double.
+
+    The row is deleted when the allocation is released. Processes of 1.0.0 leave it, so a row
+    counts only while its allocation lives and has the name (``unique_names``).
+    """
+
+    __tablename__ = "allocation_name"
+
+    project_id: Mapped[str] = mapped_column(exact(255), primary_key=True)
+    name: Mapped[str] = mapped_column(exact(255), primary_key=True)
+    allocation: Mapped[str] = mapped_column(exact(64), index=True)
 
 
 class QueueRoomRow(Base):

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from laas_service.adapters.db import allocation_rows, leases, models, outbox
+from laas_service.adapters.db import allocation_rows, leases, models, outbox, unique_names
 from laas_service.adapters.db.engine import (
     consistent_read,
     insert_rows,
@@ -36,7 +36,7 @@ from laas_service.adapters.db.engine import (
 from laas_service.adapters.db.generations import new_stamp, stored
 from laas_service.adapters.documents import sharing_from
 from laas_service.app import notifications
-from laas_service.app.lifecycle import State
+from laas_service.app.lifecycle import LIVE, State
 from laas_service.app.records import NEWEST, AllocationRecord, Drift, Enclosing, Event, Lease
 from laas_service.domain.allocation import Allocation, HeldSlots
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
@@ -361,6 +361,8 @@ class Transactions:
             sequence(session, record.id)
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
         allocation_rows.write(session, record.id, values, record)
+        if state not in LIVE:
+            unique_names.give_up(session, record.id)
         return self.record_event(session, record.id, state, reason, by, seconds)
 
 

@@ -452,6 +452,9 @@ class Sharing(Body):
 
 class NewAllocation(Body):
     name: Name
+    allow_duplicate_name: bool | None = None
+    """Whether other live allocations of the project may have the name; from version 1.3 on, where
+    the default is false. Before, they may."""
     class_of_service: Annotated[Class | None, Field(alias="class", strict=False)] = None
     """`owned` (the default): hosts and links of its own. `shared`: slots of hosts that another
     allocation (`parent`) shares, with a guarantee of bandwidth."""
@@ -492,6 +495,9 @@ class NewAllocation(Body):
 class AllocationChange(Body):
     name: Name | None = None
     """The new name."""
+    allow_duplicate_name: bool | None = None
+    """Whether other live allocations of the project may have the name; from version 1.3 on, where
+    the default is false. Before, they may."""
     slots: SlotCount | None = None
     """The new number, of class shared."""
     bandwidth: Bandwidths | None = None

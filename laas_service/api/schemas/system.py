@@ -42,6 +42,8 @@ class Problem(Schema):
     """How the new size of an allocation would fit; null: no way was found."""
     degraded: DegradedAnswer | None = None
     """What a repair cannot replace."""
+    allocation: str | None = None
+    """The allocation that has the name."""
     min_version: str | None = None
     """The oldest microversion known."""
     max_version: str | None = None

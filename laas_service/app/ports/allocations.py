@@ -103,9 +103,17 @@ class Allocations(Protocol):
         """A queued request becomes ``released`` (new generation). ``Conflict`` unless queued."""
 
     def rename(
-        self, record: AllocationRecord, name: str, *, by: Initiator | None = None
+        self,
+        record: AllocationRecord,
+        name: str,
+        *,
+        unique: bool = False,
+        by: Initiator | None = None,
     ) -> AllocationRecord:
-        """Give the allocation another name."""
+        """Give the allocation another name; ``unique`` as in ``AllocationRequest.unique_name``.
+
+        ``NameTaken`` if another live allocation of the project has it.
+        """
 
     def prioritize(
         self, record: AllocationRecord, priority: int, *, by: Initiator | None = None

@@ -252,7 +252,7 @@ def test_waiting_in_the_queue_from_the_terminal(laas):
     words = ("allocation", "create", "--name", "red", "--hosts", "4", "--queue")
     made = answered(laas, *words, "--duration", "90.5")
     assert (made["state"], made["position"], made["duration"]) == ("queued", 1, 90.5)
-    status, _, err = laas(*words, "--wait", "0")
+    status, _, err = laas(*words, "--wait", "0", "--name", "green")
     assert status == 5
     assert "still queued" in err
     assert "hosts free" in err
@@ -276,10 +276,10 @@ def test_constraints_from_the_terminal(laas):
     status, _, err = laas(*create, "1", "--trait", "gpu")
     assert status == 3
     assert "would fit without constraint traits (gpu)" in err
-    made = answered(laas, *create, "5", "--spread", "2")
+    made = answered(laas, *create, "5", "--spread", "2", "--name", "green")
     assert {host["index"] // 16 for host in made["hosts"]} == {0, 1}
     avoiding = ("--avoid-host", "node31", "--avoid-pod", "0", "--avoid-host", "node30")
-    made = answered(laas, *create, "4", *avoiding)
+    made = answered(laas, *create, "4", *avoiding, "--name", "red")
     assert all(16 < host["index"] < 30 for host in made["hosts"])
     fit = answered(laas, "fabric", "fit", "30", *avoiding, "--within", "pod")
     assert fit["fits"] is False
@@ -404,11 +404,41 @@ def test_a_key_makes_repeating_safe(laas):
 
 
 def test_names_that_several_have_are_not_guessed(laas):
-    for _ in range(2):
-        laas("allocation", "create", "--name", "twin", "--hosts", "1")
+    first, second = (
+        answered(laas, "allocation", "create", "twin", "--hosts", "1", "--allow-duplicate-name")
+        for _ in range(2)
+    )
     status, _, err = laas("allocation", "delete", "twin")
     assert status == 1
-    assert "use an id" in err
+    assert "by the beginning of its id" in err
+    told = err.rpartition(": ")[2].strip().split(", ")
+    assert [one["id"].startswith(short) for one, short in zip((first, second), told, strict=True)]
+    for short in told:
+        assert answered(laas, "allocation", "show", short)["name"] == "twin"
+
+
+def test_a_name_that_is_taken_is_refused_with_the_option_that_allows_it(laas):
+    made = answered(laas, "allocation", "create", "twin", "--hosts", "1")
+    status, _, err = laas("allocation", "create", "twin", "--hosts", "1")
+    assert status == 3
+    assert f"--name: 'twin' is the name of allocation {made['id']}" in err
+    assert "give --allow-duplicate-name" in err
+    assert answered(laas, "allocation", "create", "x", "--hosts", "1")["name"] == "x"
+    status, _, err = laas("allocation", "rename", "x", "twin")
+    assert status == 3
+    assert "give --allow-duplicate-name" in err
+    laas("allocation", "rename", "x", "twin", "--allow-duplicate-name")
+    assert len(answered(laas, "allocation", "list")) == 2
+
+
+def test_a_fabric_tells_namesakes_apart(laas, deployment):
+    deployment.add_fabric("other")
+    words = ("allocation", "create", "twin", "--hosts", "1", "--allow-duplicate-name", "--fabric")
+    made = {fabric: answered(laas, *words, fabric)["id"] for fabric in ("main", "other")}
+    _, _, err = laas("allocation", "show", "twin")
+    assert "or give --fabric: main, other" in err
+    for fabric, id in made.items():
+        assert answered(laas, "allocation", "show", "twin", "--fabric", fabric)["id"] == id
 
 
 def test_waiting_in_vain_is_a_failure(laas, deployment):

@@ -25,7 +25,7 @@ def version(text):
 @pytest.mark.parametrize("path", ["/v1", "/v1/"])
 def test_the_version_document_has_the_range(client, path):
     (listed,) = client.get("/").json["versions"]
-    assert (listed["min_version"], listed["max_version"]) == ("1.0", "1.2")
+    assert (listed["min_version"], listed["max_version"]) == ("1.0", "1.3")
     assert client.get(path).json == {"version": listed}
 
 
@@ -36,7 +36,7 @@ def test_keystoneauth_finds_the_range(client):
     assert (found["version"], found["min_microversion"], found["max_microversion"]) == (
         (1, 0),
         (1, 0),
-        (1, 2),
+        (1, 3),
     )
 
 
@@ -51,7 +51,7 @@ def answered(answer):
         ({NAME: "compute 2.90"}, "1.0"),
         (version("1.0"), "1.0"),
         (version("1.1"), "1.1"),
-        (version("latest"), "1.2"),
+        (version("latest"), "1.3"),
         ({NAME: "compute 2.90, isolated-network 1.1"}, "1.1"),
         ({NAME: "Isolated-Network  1.1"}, "1.1"),
     ],
@@ -64,13 +64,13 @@ def test_every_answer_tells_its_version(client, sent, told):
         assert NAME in answer.headers["Vary"]
 
 
-@pytest.mark.parametrize("unknown", ["0.9", "1.3", "2.0", "1.999999999"])
+@pytest.mark.parametrize("unknown", ["0.9", "1.4", "2.0", "1.999999999"])
 def test_an_unknown_version_is_refused(client, unknown):
     answer = client.post(LIST, json={"name": "blue", "hosts": 2}, headers=version(unknown))
     assert (answer.status_code, answer.json["code"]) == (406, "unknown_version")
-    assert (answer.json["min_version"], answer.json["max_version"]) == ("1.0", "1.2")
+    assert (answer.json["min_version"], answer.json["max_version"]) == ("1.0", "1.3")
     assert f"version {unknown} is not known" in answer.json["detail"]
-    assert "from 1.0 to 1.2" in answer.json["detail"]
+    assert "from 1.0 to 1.3" in answer.json["detail"]
     assert client.get(LIST).json["allocations"] == []
 
 

@@ -42,6 +42,7 @@ from laas_service.domain.errors import (
     DoubleClaim,
     IdempotencyMismatch,
     LimitExceeded,
+    NameTaken,
     NotFound,
     Unavailable,
 )
@@ -106,6 +107,56 @@ def claims(store: SqlStore) -> dict[str, set[tuple[str, int]]]:
 
 def rebuilt(store: SqlStore) -> LedgerView:
     return SqlStore(store._engine).fabrics.ledger("f")[0]
+
+
+# -- names --------------------------------------------------------------------
+
+
+def named(store: SqlStore, id: str, slot: int = 0, name: str = "blue", fabric: str = "f"):
+    asked = new(id, name=name, unique_name=True, fabric=fabric)
+    return store.admissions.admit(asked, lambda draft: across_pods(id, slot))
+
+
+def test_a_name_is_taken_by_one_of_many_at_the_same_time(managed):
+    """On two fabrics, whose admissions no lock orders."""
+    managed.fabrics.add("g", SMALL, replace(HOSTS, host_names=tuple(f"g-{h}" for h in range(16))))
+    admitted, refused = [], []
+
+    def ask(n: int) -> None:
+        try:
+            admitted.append(named(managed, f"t{n}", n // 2, fabric="fg"[n % 2]).id)
+        except NameTaken as taken:
+            refused.append(taken.allocation)
+
+    at_once(*(partial(ask, n) for n in range(8)))
+    assert len(admitted) == 1
+    assert refused == admitted * 7
+
+
+def test_the_database_gives_a_name_once(managed):
+    named(managed, "a")
+    second = {"project_id": "blue", "name": "blue", "allocation": "b"}
+    step = sa.insert(models.NameRow).values(**second)
+    with managed._engine.connect() as connection, pytest.raises(DBDuplicateEntry):
+        connection.execute(step)
+
+
+def test_a_name_is_free_once_its_allocation_is_released(managed):
+    named(managed, "a")
+    with pytest.raises(NameTaken, match="a"):
+        named(managed, "b", 1)
+    release(managed, "a")
+    assert named(managed, "b", 1).state is State.ALLOCATING
+
+
+def test_a_row_of_a_released_allocation_is_no_obstacle(managed):
+    """Processes of an older release leave it."""
+    named(managed, "a")
+    with managed._engine.begin() as connection:
+        connection.execute(sa.text("update allocation set state = 'released' where id = 'a'"))
+    assert named(managed, "b", 1).id == "b"
+    with pytest.raises(NameTaken, match="b"):
+        named(managed, "c", 2)
 
 
 # -- schema -------------------------------------------------------------------

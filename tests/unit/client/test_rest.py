@@ -74,7 +74,7 @@ class Allocations:
         if known != "allocations":
             problem = {"detail": f"no {known}", "code": "not_found"}
             return SimpleNamespace(status_code=404, json=lambda: problem)
-        listed = [{"id": id, "name": "x"} for id in IDS]
+        listed = [{"id": id, "name": "x", "fabric": "main"} for id in IDS]
         return SimpleNamespace(status_code=200, json=lambda: {"allocations": listed, "next": None})
 
 
