@@ -165,3 +165,57 @@ def test_lintian_finds_no_error(built):
     )
     errors = [line for line in done.stdout.splitlines() if line.startswith("E:")]
     assert (done.returncode, errors) == (0, []), done.stdout
+
+
+ANSIBLE = TREE / "packaging" / "ansible"
+INVENTORY = """\
+all:
+  vars:
+    ansible_connection: local
+    ansible_python_interpreter: /usr/bin/python3
+    laas_packages: /tmp/packages
+  children:
+    laas_service: {hosts: {here: {}}}
+    laas_agent: {hosts: {here: {}}}
+    laas_nova_scheduler: {hosts: {here: {}}}
+    laas_slurm: {hosts: {here: {}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def ansible(root):
+    """Ansible inside the clean machine; returns what runs the roles there."""
+    place = root.path / "ansible"
+    subprocess.run(["/usr/bin/python3", "-m", "venv", place], check=True)
+    pip = [place / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    subprocess.run([*pip, "-c", TREE / "constraints.txt", "ansible-core"], check=True)
+    root.run("apt-get", "install", "--yes", "--no-install-recommends", "python3-apt")
+    collection = root.path / "ansible" / "ansible_collections" / "laas" / "links"
+    shutil.copytree(ANSIBLE, collection)
+    (place / "inventory.yml").write_text(INVENTORY)
+
+    def play():
+        place = "/ansible"
+        variables = (
+            f"ANSIBLE_COLLECTIONS_PATH={place}",
+            "ANSIBLE_STDOUT_CALLBACK=ansible.builtin.json",
+        )
+        command = (f"{place}/bin/python", f"{place}/bin/ansible-playbook")
+        words = ("-i", f"{place}/inventory.yml", f"{place}/ansible_collections/laas/links/site.yml")
+        done = root.run("/usr/bin/env", "LC_ALL=C.UTF-8", *variables, *command, *words)
+        return json.loads(done.stdout[done.stdout.index("{") :])["stats"]["here"]
+
+    return play
+
+
+def test_roles_install_every_part_and_change_nothing_again(root, built, ansible):
+    (root.path / "tmp/packages").mkdir()
+    for package in built.values():
+        shutil.copy(package, root.path / "tmp/packages")
+    first, again = ansible(), ansible()
+    assert (first["failures"], first["changed"] > 0) == (0, True)
+    assert (again["failures"], again["changed"]) == (0, 0)
+    assert "Written by Ansible" in (root.path / "etc/laas/laas.conf").read_text()
+    root.run("runuser", "-u", "laas", "--", "laas-manage", "db", "version")
+    assert json.loads(root.run("laas-doctor", "--json", check=False).stdout)
+    root.run("apt-get", "purge", "--yes", *built)
