@@ -23,7 +23,7 @@ OTHER_PYTHONS = $(lastword $(sort $(filter-out %/$(notdir $(realpath $(BIN)/pyth
 empty :=
 comma := ,
 
-.PHONY: demo quick style test test-all coverage lint bench docs stack deb packages clean
+.PHONY: demo quick style test test-all coverage lint bench docs stack deb image packages clean
 
 demo: $(VENV)/installed packages
 	$(BIN)/python -m tests.demo $(if $(FABRIC),--fabric "$(FABRIC)") $(if $(ACCEPT),--accept "$(ACCEPT)") $(if $(JSON),--json "$(JSON)") $(if $(HTML),--html "$(HTML)")
@@ -75,6 +75,11 @@ stack: $(VENV)/tools packages
 deb: PROFILE = deb
 deb: $(VENV)/tools packages
 	PYTHON=$(CURDIR)/$(BIN)/python packaging/deb.sh
+
+# An OCI image of the service from these packages, in dist/; needs root, as a new system is made in it.
+image: PROFILE = deb
+image: $(VENV)/tools packages
+	PYTHON=$(CURDIR)/$(BIN)/python packaging/image.sh
 
 # The simulator, the subnet manager and their tools, where we may install them.
 packages: $(VENV)/tools
