@@ -96,15 +96,14 @@ def examined(etc: Path) -> tuple[set[str], list[Finding]]:
 
 def examined_elsewhere(etc: Path, environments: Path) -> Iterator[tuple[set[str], list[Finding]]]:
     """The same of each other environment, by its own Python."""
-    for python in sorted(environments.glob("laas-*/bin/python")):
+    for command in sorted(environments.glob("laas-*/bin/laas-doctor")):
+        python = command.with_name("python")
         if python.parents[1] == Path(sys.prefix):
             continue
-        command = [str(python), "-m", __name__, "--json", "--here", "--etc", str(etc)]
+        words = [str(python), "-m", __name__, "--json", "--here", "--etc", str(etc)]
         name = python.parents[1].name
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=LIMIT, check=False
-            )
+            done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
             answer = json.loads(done.stdout)
             rows = [Finding(Severity(row.pop("severity")), **row) for row in answer["findings"]]
             yield set(answer["parts"]), rows

@@ -330,6 +330,8 @@ def test_the_parts_of_other_environments_are_asked(tmp_path):
         place = tmp_path / name / "bin"
         place.mkdir(parents=True)
         executable(place / "python", f"#!/bin/sh\necho '{text}'\n")
+        (place / "laas-doctor").touch()
+    (tmp_path / "laas-client" / "bin").mkdir(parents=True)  # has no part to examine
     (agent, (told,)), (slurm, (broken,)) = laas_doctor.examined_elsewhere(tmp_path, tmp_path)
     assert (agent, told.why) == ({"agent"}, "it does not run")
     assert slurm == {"laas-slurm"}

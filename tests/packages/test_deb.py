@@ -19,7 +19,7 @@ COMMANDS = (
     *("laas-doctor", "laas-slurm", "laas-status", "laas-worker"),
 )
 PATIENCE = 120.0
-SET_UP_LATER = {"Tools", "OpenSM", "File sets", "Service", "Slurm"}
+SET_UP_LATER = {"OpenSM", "Service", "Slurm"}
 """What the doctor says of the agent and the plug-in, which are installed here and not set up."""
 
 
