@@ -17,6 +17,7 @@ from laas_service.cmd.manage.shared import parts_of
 from laas_service.domain import verification
 from laas_service.domain.allocation import Allocation
 from laas_service.domain.errors import InvalidInput, LaasError, Unavailable
+from laas_service.domain.routing.fabric_tables import forwarding_tables
 from laas_service.domain.verification.chain_files import CHAINS_FILE
 from laas_service.domain.verification.chains import OddLinks, chain_verdict
 from laas_service.domain.wording import listed
@@ -200,7 +201,7 @@ def _verdict(
         for text in verification.isolation_violations(record.topology, held)
         if text not in violations
     ]
-    violations += _slot_violations(record, held, sharers, changing, tables)
+    violations += _slot_violations(parts, record, held, sharers, changing, tables)
     ports = None
     if keys is not None and _is_of(record, keys):
         violations += _key_violations(parts, record, keys, args.subnet_manager)
@@ -275,22 +276,31 @@ def _chained(change: Change) -> tuple[Allocation, ...]:
 
 
 def _slot_violations(
+    parts: Composition,
     record: FabricRecord,
     held: list[Allocation],
     sharers: list[Allocation],
     changing: Mapping[str, Change],
     rows: Mapping[int, bytes] | None,
 ) -> list[str]:
-    tables = None
+    if not sharers:
+        return []
+    failed = parts.store.fabrics.routed(record.id).failed_links
     if rows is not None and _has(record, rows):
         tables = verification.physical_tables(rows, record.inventory.lids)
+    else:
+        shared = [allocation for allocation in held if allocation.sharing is not None]
+        routed = forwarding_tables(
+            record.topology, record.inventory, shared, failed, plane=record.shared_plane
+        )
+        tables = verification.physical_tables(routed.rows, routed.index)
     places = {
         id: [change.old.held_slots, change.new.held_slots]
         for id, change in changing.items()
         if not change.new.kind.whole_hosts
     }
     return verification.slot_violations(
-        record.topology, record.inventory, held, sharers, tables, places
+        record.topology, record.inventory, held, sharers, tables, places, failed
     )
 
 

@@ -44,6 +44,9 @@ Counts = Mapping[int, int]
 BUDGET = 60
 """Embeddings that step 3 looks at by default, about 0.2 ms each."""
 
+SMALL, THOROUGH = 16, 10
+"""Hosts of a small site, and how many times the embeddings that step 3 looks at there."""
+
 STARTS, VISITS, CHUNK = 3, 150, 400
 """Greedy fillings: pods, or leaves where there is one pod, that they start from; machines that
 they try in all; machines that one look at closed links sorts out."""
@@ -138,7 +141,8 @@ class Engine:
         """
         if cluster.id in site.clusters:
             raise DoubleClaim(f"cluster {cluster.id!r} exists already; change it")
-        return self._answer(site, cluster, Effort(budget, self.visits, request_budget))
+        effort = Effort(self._looks(site, budget), self.visits, request_budget)
+        return self._answer(site, cluster, effort)
 
     def change(
         self,
@@ -156,7 +160,8 @@ class Engine:
             InvalidInput: as ``embed``.
         """
         site.held(cluster.id)
-        return self._answer(site, cluster, Effort(budget, self.visits, request_budget))
+        effort = Effort(self._looks(site, budget), self.visits, request_budget)
+        return self._answer(site, cluster, effort)
 
     def _answer(self, site: RoutedSite, cluster: Cluster, effort: Effort) -> Placed | NotPlaced:
         try:
@@ -178,16 +183,33 @@ class Engine:
         fits also fits with fewer units, so with ``budget`` None this is exact. All sizes that are
         tried share the budget.
         """
-        effort = Effort(budget, self.visits, request_budget)
+        return self.most(site, cluster, budget, request_budget)[0]
+
+    def most(
+        self,
+        site: RoutedSite,
+        cluster: Cluster,
+        budget: int | None = BUDGET,
+        request_budget: RequestBudget | None = None,
+    ) -> tuple[int, bool]:
+        """``largest``, and whether it is proven that no more of them fit."""
+        effort = Effort(self._looks(site, budget), self.visits, request_budget)
         low, high = self.search(site, cluster, effort).bounds()
+        proven = True
         while low < high and not (request_budget is not None and request_budget.cut):
             size = (low + high + 1) // 2
             part = Cluster(cluster.id, cluster.demands[:size])
-            if isinstance(self._answer(site, part, effort), Placed):
+            answer = self._answer(site, part, effort)
+            if isinstance(answer, Placed):
                 low = size
             else:
-                high = size - 1
-        return low
+                high, proven = size - 1, proven and answer.proven
+        return low, proven and not (request_budget is not None and request_budget.cut)
+
+    def _looks(self, site: RoutedSite, budget: int | None) -> int | None:
+        """More looks on a small site, where each is quick, and most searches end before."""
+        small = len(site.routes.machines) <= SMALL
+        return budget if budget is None or not small else budget * THOROUGH
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,3 +128,27 @@ def test_flows_agree_with_networkx(seed):
         graph.add_edge(("from", a), ("to", b))
         graph.add_edge(("to", b), "every", capacity=counts[b])
     assert most_traffic(counts, pairs) == nx.maximum_flow_value(graph, "all", "every")
+
+
+def test_links_that_carry_more_in_a_fault_and_lost_paths_are_found():
+    """Over the uplinks that are left of a leaf goes what the others carried."""
+    part = replace(PART, sharing=Sharing(2, 4.0))
+    ledger, policy = Ledger(FULL), SharedSlots()
+    ledger.claim(part)
+    for id, size in (("a", 8), ("b", 8)):
+        answer = policy.propose(ledger.ledger("part"), Request(id, 1, slots=SlotDemand(size, 2.0)))
+        assert isinstance(answer, Allocation), answer
+        ledger.claim(answer)
+    sharers = list(ledger.sharers())
+
+    def said(*failed):
+        routed = forwarding_tables(FULL, INVENTORY, [part], failed)
+        tables = physical_tables(routed.rows, routed.index)
+        return slot_violations(FULL, INVENTORY, [part], sharers, tables, {}, failed)
+
+    assert said() == []
+    links = sorted(part.leaf_links(FULL))
+    told = [text for link in links for text in said(link)]
+    assert any("by the tables link" in text and "of 4 Gb/s" in text for text in told), told
+    first = [link for link in links if link[:2] == links[0][:2]]
+    assert any("slots: a: " in text and " to " in text for text in said(*first))
