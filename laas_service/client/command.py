@@ -243,7 +243,12 @@ class ShowCommand(DisplayCommand, ShowOne):
     """Shows one resource, field by field."""
 
     def take_action(self, args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
-        shown: Mapping[str, Any] = self.answered(args)
+        return self.shown(args, self.answered(args))
+
+    def shown(
+        self, args: argparse.Namespace, shown: Mapping[str, Any]
+    ) -> tuple[Sequence[str], Iterable[Any]]:
+        """The fields of a resource as the format of the output has them."""
         if args.formatter == "table" and not (args.columns or args.wide):
             if "links" in shown:
                 shown = {name: value for name, value in shown.items() if name not in BULKY}

@@ -5,15 +5,34 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from laas_service.client.command import ShowCommand
-from laas_service.client.options import FABRIC_OPTION, MOVING, argument, dry_run, given
+from laas_service.client.command import YES, ShowCommand
+from laas_service.client.formatting import printable
+from laas_service.client.host_lists import chosen
+from laas_service.client.options import (
+    FABRIC_OPTION,
+    MOVING,
+    Argument,
+    argument,
+    dry_run,
+    given,
+)
 from laas_service.client.rest import Refused, Rest
 from laas_service.client.usage import domain
 
-HOST = (argument("name", metavar="HOST", help="name of the host"), FABRIC_OPTION)
+HOSTS = (
+    argument(
+        "names",
+        metavar="HOST",
+        nargs="+",
+        help="host, or several: a list such as node[001-064], a glob such as 'node1*', or a leaf",
+    ),
+    YES,
+    FABRIC_OPTION,
+)
 
 SWITCH = (argument("name", metavar="SWITCH", help="name or GUID of the switch"), FABRIC_OPTION)
 
@@ -44,44 +63,95 @@ class Component(ShowCommand):
         return f"{rest.fabric(args.fabric)}/{self.kind}/{quote(args.name, safe='')}"
 
 
-class Drain(Component):
-    """Base class of drains, with which tenants may move"""
+class ChangeHosts(ShowCommand):
+    """Base class; ``change`` is what a PATCH of each host sends, ``verb`` says what it does"""
 
-    change = {"state": "drained"}
+    change: ClassVar[dict[str, Any]] = {}
+    verb: ClassVar[str] = ""
+    asks = False
+    """Whether a change of several hosts wants the consent of a person."""
+    arguments: Sequence[Argument] = HOSTS
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        if not args.move:
-            if args.override or args.dry_run or args.max_cost is not None:
-                raise Refused("--override, --max-cost and --dry-run are for --move")
+        return self.changed(rest, args, self.change)
+
+    def hosts(self, rest: Rest, args: argparse.Namespace) -> list[str]:
+        """The hosts that are named. Raises: Refused."""
+        names = chosen(rest, rest.fabric(args.fabric), args.names)
+        if self.asks and len(names) > 1:
+            self.confirm(args, f"{self.verb} {len(names)} hosts: {', '.join(names)}")
+        return names
+
+    def changed(self, rest: Rest, args: argparse.Namespace, change: Mapping[str, Any]) -> Any:
+        """The host, or all in a list if several are named.
+
+        Raises:
+            Refused: some were not changed; each of several has been logged.
+        """
+        fabric, names = rest.fabric(args.fabric), self.hosts(rest, args)
+        answers, failed = [], 0
+        for name in names:
+            try:
+                path = f"{fabric}/hosts/{quote(name, safe='')}"
+                answers.append(rest.call("PATCH", path, body=change))
+            except Refused as refusal:
+                if len(names) == 1:
+                    raise
+                self.app.LOG.error("Cannot %s %s: %s", self.verb, name, printable(str(refusal)))
+                failed += 1
+        if failed:
+            raise Refused(f"{failed} of {len(names)} hosts not changed")
+        return answers if len(names) > 1 else answers[0]
+
+    def take_action(self, args: argparse.Namespace) -> tuple[Sequence[str], Iterable[Any]]:
+        answer = self.answered(args)
+        if isinstance(answer, list):
+            answer = {one["name"]: one["state"] for one in answer}
+        return self.shown(args, answer)
+
+
+class DrainHost(ChangeHosts):
+    """Give hosts to no new owner; an owner keeps them, or moves with --move"""
+
+    change = {"state": "drained"}
+    verb = "drain"
+    asks = True
+    arguments = (*HOSTS, *EVACUATE)
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        if not _moves(args):
             return super().answer(rest, args)
-        body = given(
-            max_cost=args.max_cost, override=args.override or None, dry_run=args.dry_run or None
-        )
-        what = {"hosts": [args.name]} if self.kind == "hosts" else {"switch": args.name}
-        return rest.call("POST", f"{rest.fabric(args.fabric)}/evacuate", body={**what, **body})
+        return _evacuated(rest, args, {"hosts": self.hosts(rest, args)})
 
 
-class DrainHost(Drain):
-    """Give a host to no new owner; an owner keeps it, or moves with --move"""
+class FailHost(ChangeHosts):
+    """Mark hosts failed; an owner keeps them"""
 
-    kind = "hosts"
-    arguments = (*HOST, *EVACUATE)
-
-
-class FailHost(Component):
-    """Mark a host failed; an owner keeps it"""
-
-    kind = "hosts"
-    arguments = HOST
     change = {"state": "failed"}
+    verb = "fail"
+    asks = True
 
 
-class RepairHost(Component):
-    """Mark a host usable"""
+class RepairHost(ChangeHosts):
+    """Mark hosts usable"""
 
-    kind = "hosts"
-    arguments = HOST
     change = {"state": "up"}
+    verb = "repair"
+
+
+def _moves(args: argparse.Namespace) -> bool:
+    """Whether a drain moves tenants. Raises: Refused."""
+    if not args.move and (args.override or args.dry_run or args.max_cost is not None):
+        raise Refused("--override, --max-cost and --dry-run are for --move")
+    return bool(args.move)
+
+
+def _evacuated(rest: Rest, args: argparse.Namespace, what: Mapping[str, Any]) -> Any:
+    """The answer to a drain with moves of tenants."""
+    body = given(
+        max_cost=args.max_cost, override=args.override or None, dry_run=args.dry_run or None
+    )
+    return rest.call("POST", f"{rest.fabric(args.fabric)}/evacuate", body={**what, **body})
 
 
 def _traits(parser: argparse.ArgumentParser) -> None:
@@ -93,12 +163,12 @@ def _traits(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-traits", action="store_true", help="remove all traits")
 
 
-class SetHost(Component):
-    """Set traits, cost and domains of a host; options left out change nothing"""
+class SetHost(ChangeHosts):
+    """Set traits, cost and domains of hosts; options left out change nothing"""
 
-    kind = "hosts"
+    verb = "set"
     arguments = (
-        *HOST,
+        *HOSTS,
         _traits,
         argument("--cost", type=int, help="cost of the host, a number in any unit"),
         argument(
@@ -114,15 +184,14 @@ class SetHost(Component):
         body = given(traits=[] if args.no_traits else args.trait, cost=args.cost)
         if args.domain is not None:
             body["domains"] = dict(args.domain)
-        return rest.call("PATCH", self.path(rest, args), body=body)
+        return self.changed(rest, args, body)
 
 
-class ConfirmEmpty(Component):
-    """Say that a host in quarantine runs no server"""
+class ConfirmEmpty(ChangeHosts):
+    """Say that hosts in quarantine run no server"""
 
-    kind = "hosts"
-    arguments = HOST
     change = {"confirm_empty": True}
+    verb = "confirm"
 
 
 class ShowSwitch(Component):
@@ -132,11 +201,17 @@ class ShowSwitch(Component):
     arguments = SWITCH
 
 
-class DrainSwitch(Drain):
+class DrainSwitch(Component):
     """Drain a leaf: its free hosts get no new owner; owners keep theirs, or move with --move"""
 
     kind = "switches"
     arguments = (*SWITCH, *EVACUATE)
+    change = {"state": "drained"}
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        if not _moves(args):
+            return super().answer(rest, args)
+        return _evacuated(rest, args, {"switch": args.name})
 
 
 class MaintainSwitch(Component):
