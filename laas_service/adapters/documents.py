@@ -17,6 +17,7 @@ from pydantic import (
     AwareDatetime,
     BeforeValidator,
     PlainSerializer,
+    RootModel,
     StrictBool,
     StrictFloat,
     StrictStr,
@@ -520,6 +521,15 @@ def plane_from(document: object) -> CommonPlane:
         return NO_PLANE
     read = validated(PlaneDocument, "shared_plane", document)
     return CommonPlane(read.l2, read.spines)
+
+
+class _NamedDomains(RootModel[dict[KindName, dict[DomainName, tuple[StrictStr, ...]]]]):
+    """Domains whose hosts are named."""
+
+
+def checked_domains(document: object) -> dict[str, dict[str, tuple[str, ...]]]:
+    """The names of the hosts of domains, by kind and name. Raises: InvalidInput."""
+    return validated(_NamedDomains, "domains", document).root
 
 
 def domains_document(features: Features) -> dict[str, dict[str, list[int]]]:

@@ -16,6 +16,9 @@ from laas_service.domain.topology import Topology
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 """Safe names of Slurm nodes. Slurm accepts more, but mishandles some of them."""
 
+MOST_NAMES = 100_000
+"""The most names of a list of hosts."""
+
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})")
 
 
@@ -106,3 +109,35 @@ def _expression(prefix: str, ranges: list[list[str]]) -> str:
     alone = [prefix] if [""] in ranges else []
     bare = len(texts) == 1 and "-" not in texts[0]
     return ",".join([*alone, f"{prefix}{texts[0]}" if bare else f"{prefix}[{','.join(texts)}]"])
+
+
+def expanded(expression: str) -> tuple[str, ...]:
+    """The names of a host list expression such as ``node[00-03,7],sm0``; ``host_list`` inverts it.
+
+    Raises:
+        ValueError: brackets or ranges are wrong, or there are more than ``MOST_NAMES`` names.
+    """
+    names: list[str] = []
+    for item in re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", expression):
+        parts = re.split(r"\[([^\[\]]*)\]", item)
+        made = [parts[0]]
+        for ranges, tail in zip(parts[1::2], parts[2::2], strict=True):
+            made = [f"{name}{n}{tail}" for name in made for n in _numbers(ranges)]
+            if len(made) + len(names) > MOST_NAMES:
+                raise ValueError(f"a list has at most {MOST_NAMES} names")
+        names += made
+    if not names or expression.count("[") != expression.count("]") or not all(map(usable, names)):
+        raise ValueError(f"{expression[:80]!r} is no list of hosts")
+    return tuple(names)
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for part in ranges.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and len(last) < 10):
+            raise ValueError(f"[{ranges[:80]}] is no list of numbers")
+        if not 0 <= int(last) - int(first) < MOST_NAMES:
+            raise ValueError(f"{part} is no range of numbers")
+        for number in range(int(first), int(last) + 1):
+            yield f"{number:0{len(first)}}"

@@ -9,7 +9,7 @@ from typing import Any
 COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
     "hosts": (
-        *("name", "state", "source", "owner", "index", "compute_name", "domains", "traits"),
+        *("name", "state", "source", "owner", "index", "domains", "compute_name", "traits"),
         *("cost", "ports"),
     ),
     "links": (

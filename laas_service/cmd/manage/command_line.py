@@ -297,6 +297,21 @@ _HOST = (
         ),
     ),
     Command(
+        "domains",
+        _later("hosts.set_domains"),
+        "record domains of hosts from a file, instead of those of the same kinds",
+        (
+            argument(
+                "file",
+                metavar="FILE",
+                help="JSON, or blocks of Slurm (topology.yaml, topology.conf) such as topograph "
+                "writes; - is the standard input",
+            ),
+            FABRIC_OPTION,
+            argument("--kind", default="nvlink", help="kind of Slurm's blocks; default: nvlink"),
+        ),
+    ),
+    Command(
         "virtual-ports",
         _later("hosts.set_virtual_ports"),
         "record the GUIDs of the virtual ports of hosts, instead of those before",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""laas-manage host: set traits, cost and virtual ports of hosts."""
+"""laas-manage host: set traits, cost, domains and virtual ports of hosts."""
 
 import argparse
 import fnmatch
@@ -8,10 +8,13 @@ import re
 import sys
 from pathlib import Path
 
+from laas_service.adapters.documents import domains_of_hosts
+from laas_service.adapters.fabric_import.domains_file import read_domains
 from laas_service.app.records import FabricRecord
 from laas_service.cmd.manage.shared import fabric_of, parts_of
 from laas_service.domain.errors import InvalidFile, InvalidInput
 from laas_service.domain.features import HostChange
+from laas_service.domain.wording import listed
 
 
 def set_hosts(args: argparse.Namespace) -> int:
@@ -25,6 +28,36 @@ def set_hosts(args: argparse.Namespace) -> int:
     hosts = _named(record, args.names)
     store.components.describe_hosts(record.id, dict.fromkeys(hosts, change))
     print(f"{record.id}: {len(hosts)} hosts described")
+    return 0
+
+
+def set_domains(args: argparse.Namespace) -> int:
+    """Record the domains of hosts from a file, instead of those of the same kinds."""
+    store = (parts := parts_of(args)).store
+    record = fabric_of(parts, args.fabric)
+    found = read_domains(_text(args.file), args.file, args.kind)
+    numbers = record.inventory.host_numbers
+    unknown = sorted(
+        {name for named in found.values() for hosts in named.values() for name in hosts}
+        - numbers.keys()
+    )
+    if unknown:
+        fix = f"fabric {record.id} has no host of this name"
+        raise InvalidInput("FILE", listed(unknown), fix)
+    by_number = {
+        kind: {name: [numbers[host] for host in hosts] for name, hosts in named.items()}
+        for kind, named in found.items()
+    }
+    of = domains_of_hosts(by_number, record.topology.hosts)
+    ledger, _ = store.fabrics.ledger(record.id)
+    changes = {}
+    for host in set(of) | set(ledger.features.hosts):
+        if host not in record.topology.absent_hosts:
+            kept = [one for one in ledger.features.of(host).domains if one[0] not in found]
+            changes[host] = HostChange(domains=tuple(sorted([*kept, *of.get(host, ())])))
+    store.components.describe_hosts(record.id, changes)
+    for kind, named in sorted(found.items()):
+        print(f"{record.id}: {len(named)} domains of kind {kind}")
     return 0
 
 
@@ -55,10 +88,7 @@ def _listed_ports(source: str) -> dict[int, tuple[int, ...]]:
 
     Raises: InvalidInput, InvalidFile.
     """
-    try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text()
-    except (OSError, ValueError) as error:
-        raise InvalidInput("--file", source, "give a text file that can be read") from error
+    text = _text(source)
     ports: dict[int, tuple[int, ...]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -70,6 +100,14 @@ def _listed_ports(source: str) -> dict[int, tuple[int, ...]]:
                 raise InvalidFile(source, number, f"port {port:#018x} has a line already")
             ports[port] = tuple(guids)
     return ports
+
+
+def _text(source: str) -> str:
+    """The text of a file, or of the standard input for ``-``. Raises: InvalidInput."""
+    try:
+        return sys.stdin.read() if source == "-" else Path(source).read_text()
+    except (OSError, ValueError) as error:
+        raise InvalidInput("--file", source, "give a text file that can be read") from error
 
 
 def _named(record: FabricRecord, patterns: list[str]) -> list[int]:
