@@ -104,9 +104,8 @@ def _table(rows: list[tuple[str, str, bool]]) -> Iterator[str]:
 
 
 def _content(holder: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{_kind(content['schema'])} (``{media}``)" for media, content in holder["content"].items()
-    )
+    bodies = holder.get("content", {}).items()
+    return ", ".join(f"{_kind(one['schema'])} (``{media}``)" for media, one in bodies) or "no body"
 
 
 def _described(schema: dict[str, Any]) -> str:

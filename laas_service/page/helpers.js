@@ -43,3 +43,20 @@ function hsl(hue, saturation, lightness) {
   });
 }
 const css = (colour) => `rgb(${colour[0]},${colour[1]},${colour[2]})`;
+function save(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+  element("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+const promisedText = (one) => `${figure(one.promised)} of ${figure(one.bandwidth)} Gb/s`;
+const measuredText = (one) => (one.measured === null ? "not" : `${figure(one.measured)} Gb/s`);
+const figure = (number) => String(Number(number.toPrecision(4)));
+const portName = (end, port) => (port ? `${end.guid}/${port} (${end.name}/${port})` : end.guid);
+const label = (tenant) => tenant.name || tenant.id;
+const MOST_SPOKEN = 12;
+function spoken(points) {
+  // the last changes in words: the alternative of the chart
+  const told = points.slice(-MOST_SPOKEN).map(([time, used]) => `${moment(time)} ${used}`);
+  const most = Math.max(...points.map((p) => p[1]));
+  return `at most ${most}; ${points.length > MOST_SPOKEN ? "last " : ""}${told.join(", ")}`;
+}

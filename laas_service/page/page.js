@@ -3,7 +3,7 @@
 (() => {
   const FREE = 1, OTHERS = 2, WITHHELD = 3, FIRST = 4;
   const STATES = ["no cable", "up", "drained", "failed"];
-  const UNKNOWN_LOAD = 255, GAP = 3, MOST_ROWS = 200, MOST_SPOKEN = 12;
+  const UNKNOWN_LOAD = 255, GAP = 3, MOST_ROWS = 200;
   const SHARES = { load: "reserved", promised: "promised to sharers", measured: "measured" };
   const TITLES = { hosts: "Hosts", leaf: "Leaf links", spine: "Spine links" };
   const given = JSON.parse(document.getElementById("data").textContent);
@@ -173,7 +173,6 @@
       colour ? drawn("svg", { viewBox: "0 0 1 1", "aria-hidden": "true" },
         drawn("rect", { width: 1, height: 1, fill: css(colour) })) : "", text)));
   }
-  const label = (tenant) => tenant.name || tenant.id;
 
   // -- drawing of a frame -----------------------------------------------------
 
@@ -234,6 +233,12 @@
         if (wide > 45 * ratio || pod === 0) pen.fillText(TITLES[panel.name], px,
           Math.max(14 * ratio, y - 8 * ratio), Math.max(wide, 20 * ratio));
       }
+    }
+    const [first] = panels, room = (map.podHeight - first.band) * scale;
+    pen.fillStyle = colours.dim;
+    for (let pod = 0; pod < map.pods && room > 14 * ratio; pod++) {
+      const [px, py] = origin(first, pod);
+      pen.fillText(`Pod ${pod}`, x + px * scale, y + (py + first.band) * scale + 13 * ratio);
     }
   }
   function drawPod(panel, pod, ratio) {
@@ -332,10 +337,6 @@
         `probability of an outage at most ${one.outage}`]);
     return facts;
   }
-  const promisedText = (one) => `${figure(one.promised)} of ${figure(one.bandwidth)} Gb/s`;
-  const measuredText = (one) => (one.measured === null ? "not" : `${figure(one.measured)} Gb/s`);
-  const figure = (number) => String(Number(number.toPrecision(4)));
-  const portName = (end, port) => (port ? `${end.guid}/${port} (${end.name}/${port})` : end.guid);
   function ownerName(owner) {
     if (owner >= FIRST) return label(map.tenants[owner - FIRST]);
     return { [FREE]: "free", [OTHERS]: map.everything ? "another allocation" : "not yours",
@@ -468,12 +469,6 @@
     }
     redraw();
   }
-  function save(name, text) {
-    const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-    element("a", { href: url, download: name }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
-  }
-
   // -- queue, question, utilization -------------------------------------------
 
   function queueTable() {
@@ -573,13 +568,6 @@
       drawn("text", { x: 590, y: 136, "text-anchor": "end" }, moment(end))));
     } else lines.push(element("p", {}, "No course over time was recorded."));
     box.replaceChildren(...lines);
-  }
-
-  function spoken(points) {
-    // the last changes in words: the alternative of the chart
-    const told = points.slice(-MOST_SPOKEN).map(([time, used]) => `${moment(time)} ${used}`);
-    const most = Math.max(...points.map((p) => p[1]));
-    return `at most ${most}; ${points.length > MOST_SPOKEN ? "last " : ""}${told.join(", ")}`;
   }
 
   // -- search -----------------------------------------------------------------
