@@ -264,7 +264,7 @@ class AgentRegistry:
                 f"on that machine, wait {self.seconds:g} s, then forget it"
             )
         self._agents.forget(fabric_id, name)
-        LOG.warning(
+        LOG.info(
             "fabric %s: %s forgot agent %s, whose set was generation %s",
             *(fabric_id, caller.user_id, name, agent.seen.published),
         )

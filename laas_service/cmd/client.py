@@ -44,6 +44,7 @@ class Commands(CommandManager):
         for entry in entry_points(group=namespace):
             words = entry.name.removeprefix("isolated_network_").split("_")
             own = len(words) == 1 and words[0] not in (
+                "apply",
                 "status",
                 "view",
                 "wait",

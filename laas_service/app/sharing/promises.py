@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, NamedTuple
 
+from laas_service.app.lifecycle import State
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, FabricRecord
 from laas_service.app.views.parts import part
@@ -86,16 +87,20 @@ class PromiseEntry:
 def lacking(
     store: Store, slots: SharedSlots, records: Iterable[AllocationRecord]
 ) -> dict[str, Degraded]:
-    """By id, what tenants on shared hosts lack while links are down or promise too much."""
+    """By id, what tenants on shared hosts lack while links are down or promise too much.
+
+    None lacks anything before its routes are there.
+    """
     parts: dict[tuple[str, str], set[str]] = defaultdict(set)
     for record in records:
-        if record.part and record.placed is not None:
+        if record.part and record.placed is not None and record.state is not State.ALLOCATING:
             parts[record.fabric, record.part].add(record.id)
     found: dict[str, Degraded] = {}
     for (fabric, parent), ids in parts.items():
         inner = store.fabrics.ledger(fabric)[0].inside.get(parent)
         if inner is not None and (known := ids & inner.allocations.keys()):
-            found |= slots.lacks(inner, known)
+            name = f"what tenants on the shared hosts of {parent} lack"
+            found |= part(name, partial(slots.lacks, inner, known), {})
     return found
 
 

@@ -62,6 +62,7 @@ SAMPLES = {
     "allocation retry": ("stuck", "--wait", SECONDS),
     "allocation set": ("older", "--name", "newer"),
     "allocation show": BLUE,
+    "apply": ("lines",),
     "fabric agents": (),
     "fabric consolidate": ("--parent", "pool", "--max-moves", "2", "--dry-run"),
     "fabric delete": ("spare",),
@@ -207,6 +208,7 @@ def outside(monkeypatch, tmp_path):
     standard error.
     """
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines").write_text('{"op": "repair", "host": "node28"}\n')
     for name in ("OS_AUTH_URL", "OS_AUTH_TYPE", "OS_TOKEN", "LAAS_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("keystoneauth1.session.time.sleep", lambda seconds: None)
