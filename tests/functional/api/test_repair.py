@@ -54,6 +54,7 @@ def test_what_has_failed_is_shown_with_what_follows(client, spread):
         "hosts": [],
         "thin": [{"kind": "leaf", "pod": 0, "switch": 0, "up": 1, "given": 2, "flows": 2}],
         "apart": [],
+        "over": [],
         "detail": "link leaf-0-0-1 has failed; leaf 0/0 has 1 of 2 uplinks: up to 2 flows may "
         "meet on one of them",
     }

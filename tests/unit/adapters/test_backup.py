@@ -109,7 +109,7 @@ def lived_in(store):
         lambda fabric: NewPlacement(elsewhere("moving"), "another way"),
     )
     store.admissions.admit(
-        new("waits", "key", duration=9.5),
+        new("waits", "key", duration=9.5, unique_name=True),
         lambda fabric: QueueWait(NoFit(Refusal.TOO_FEW_HOSTS, "full")),
     )
     store.components.set_host_state("f", 5, HostState.DRAINED)
