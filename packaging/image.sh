@@ -2,6 +2,7 @@
 # Builds an OCI image of the service from the packages in dist/ (make image): dist/laas-image.tar, an
 # archive that registries and runtimes take, and dist/laas-image.cdx.json, what it is made of.
 # Two builds of a commit from the same packages have equal digests.
+# shellcheck disable=SC2016  # mmdebstrap gives each hook the new root as $1
 set -eu
 tree=$(cd "$(dirname "$0")/.." && pwd)
 cd "$tree"

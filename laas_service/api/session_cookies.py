@@ -214,7 +214,7 @@ class SessionCookies:
         except (KeyError, TypeError, ValueError) as error:
             raise Unavailable(f"Keystone's answer to a login is invalid: {error!r}") from error
 
-    def _asked(self, method: str, token: str = "", **more: Any) -> Any:
+    def _asked(self, method: str, token: str | None = None, **more: Any) -> Any:
         """Ask Keystone about the token, with the token itself and never with the service's."""
         headers = {"X-Auth-Token": token, "X-Subject-Token": token} if token else {}
         try:

@@ -73,7 +73,7 @@ def test_a_refusal_does_not_stop_the_others(apply, client):
     [
         ("{", "line 2: give one JSON object a line"),
         ("[]", "line 2: give one JSON object a line"),
-        ({"op": "allocat", "id": "x", "hosts": 1}, "did you mean allocate"),
+        ({"op": "probes", "hosts": 1}, "did you mean probe"),
         ({"op": "release"}, "id: None is not valid; give a name"),
         (
             {"op": "resize", "id": "sky", "hosts": "4"},

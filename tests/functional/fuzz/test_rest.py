@@ -73,6 +73,10 @@ def fuzzed(empty_database, tmp_path_factory):
     deployment.engine.dispose()
 
 
+UNPACKED = {"Accept-Encoding": "identity"}
+"""The transport inside one process does not unpack what is compressed."""
+
+
 def tally(deployment):
     with deployment.engine.connect() as connection:
         return [connection.scalar(one) for one in TALLY]
@@ -131,7 +135,7 @@ def test_requests_of_the_document(fuzzed, route, mode):
             # Without this, most requests would be larger than the fabric.
             case.body["hosts"] = case.body["hosts"] % 40
         before = tally(deployment)
-        answer = case.call()
+        answer = case.call(headers=UNPACKED)
         tried.count(str(answer.status_code))
         case.validate_response(answer, excluded_checks=left_out)
         assert answer.status_code < 500 or answer.status_code == 501
