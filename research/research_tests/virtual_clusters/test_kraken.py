@@ -22,6 +22,7 @@ from laas_service.domain.errors import DoubleClaim, InvalidInput, NotFound
 from laas_service.domain.sharing import tree_search
 from laas_service.domain.sharing.cluster import Cluster
 from laas_service.domain.sharing.tree import SlotTree, tapered
+from laas_service.domain.tenancy.slots import GRAIN
 from research_tests.virtual_clusters.printed import INFINITE, Printed, extra_units
 from tests.unit.domain.sharing import every_embedding as judge
 
@@ -405,7 +406,7 @@ def test_the_paper_s_slot_counts():
     site.claim(Cluster.alike("1", 10, 1), {0: (0, 1, 2, 3), 1: (4, 5, 6, 7), 2: (8, 9)})
     site.claim(Cluster.alike("2", 2, 4), {4: (0,), 5: (1,)})
     spare = site.links.spare({})
-    room = tree_search.slot_count(site.tree, site.free, [links >> 20 for links in spare])
+    room = tree_search.slot_count(site.tree, site.free, [links // GRAIN for links in spare])
     assert room.slot_count[0].tolist() == [0, 0, 2, 4, 0, 0]
     assert room.slot_count[1].tolist() == [0, 6, 0]
     plan = kraken.embed(site, Cluster.alike("3", 3, 1))
