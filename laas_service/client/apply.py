@@ -49,6 +49,8 @@ class Apply(RestCommand):
         freed = [f"{line['op']} {line['id']}" for line in lines if line["op"] in FREEING]
         if freed:
             self.confirm(args, f"carry out {', '.join(freed)}")
+        if any("host" in FIELDS[line["op"]] for line in lines):
+            rest.get(rest.fabric(args.fabric))  # one that is not there is refused at once
         worst = 0
         for line in lines:
             try:

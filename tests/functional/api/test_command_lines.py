@@ -104,7 +104,7 @@ SAMPLES = {
 """What each command gets here; they are recorded in this order."""
 
 SILENT = {"allocation certificate", "allocation set", "allocation delete"}
-PLAIN = {"allocation ranks", "view"}
+PLAIN = {"apply", "allocation ranks", "view"}
 """Commands that print no table."""
 
 COMMANDS = sorted(set(command.LaasShell().command_manager.commands) - {"help", "complete"})
