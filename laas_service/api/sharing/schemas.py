@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field
 
@@ -79,13 +79,20 @@ class PromiseAnswer(Shown):
         return cls.showing(
             entry,
             entry.sharing,
-            link=entry.name,
-            promised=round(entry.promised, 6),
-            mean=round(entry.load.mean, 6),
-            deviation=round(entry.load.deviation, 6),
-            outage=float(f"{entry.load.outage:.3g}"),
+            **_load(entry),
             measured=None if entry.measured is None else MeasuredLoad.of(entry.measured),
         )
+
+
+def _load(entry: PromiseEntry) -> dict[str, Any]:
+    """What a promise of a link shows rounded."""
+    return {
+        "link": entry.name,
+        "promised": round(entry.promised, 6),
+        "mean": round(entry.load.mean, 6),
+        "deviation": round(entry.load.deviation, 6),
+        "outage": float(f"{entry.load.outage:.3g}"),
+    }
 
 
 class OwnPromise(Shown):
@@ -114,11 +121,7 @@ class OwnPromise(Shown):
         return cls.showing(
             entry,
             entry.sharing,
-            link=entry.name,
-            promised=round(entry.promised, 6),
-            mean=round(entry.load.mean, 6),
-            deviation=round(entry.load.deviation, 6),
-            outage=float(f"{entry.load.outage:.3g}"),
+            **_load(entry),
         )
 
 
