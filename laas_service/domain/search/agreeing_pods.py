@@ -279,7 +279,8 @@ class _InPod(NamedTuple):
     nodes: Sequence[Node] = ()
 
 
-class PodHistory(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PodHistory:
     """The state of each pod at the last search, and when it last got something free.
 
     Searches see one state of the ledger after the other. A pod that has something free that it
@@ -293,8 +294,11 @@ class PodHistory(NamedTuple):
     """By pod, as ``LedgerView.free_lanes``."""
     freed: tuple[int, ...]
     """By pod, the event when hosts, uplinks or spine uplinks last became free."""
-    nodes: tuple[dict[tuple[int, int], _InPod], ...]
-    """The nodes of each pod as it is now, by leaves with room and of a node, or their bound."""
+    nodes: tuple[dict[tuple[int, int], _InPod], ...] = field(compare=False)
+    """The nodes of each pod as it is now, by leaves with room and of a node, or their bound.
+
+    They follow from that state alone, so copies and trials of a ledger share what they learned.
+    """
 
     def now(self, pods: tuple[PodLeaves, ...], lanes: tuple[int, ...]) -> PodHistory:
         """This history, continued by the present state."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from laas_service.domain.admission.admit import admit, largest_fit
@@ -62,6 +62,13 @@ def play(fabric: Ledger, steps, prefix: str) -> None:
             {"cut": fabric.fail_link, "mend": fabric.repair_link}[verb](link)
 
 
+@example(
+    tree="tapered rails",
+    before=[],
+    outer=[("allocate", 228, "laas"), ("cut", 35, "baseline"), ("allocate", 30, "lc")],
+    inner=[("allocate", 202, "jigsaw"), ("learn", 0, "lc")],
+    after=[],
+)
 @settings(max_examples=200, deadline=None)
 @given(tree=st.sampled_from(sorted(TREES)), before=STEPS, outer=STEPS, inner=STEPS, after=STEPS)
 def test_any_trial_leaves_everything_as_it_was(tree, before, outer, inner, after):
