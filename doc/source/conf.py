@@ -10,6 +10,7 @@ project = "Links as a Service"
 copyright = "the LaaS contributors"
 extensions = [
     "cliff.sphinxext",
+    "drawings",
     "laas_commands",
     "openstackdocstheme",
     "openapi_reference",
