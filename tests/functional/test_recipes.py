@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.functional.test_docs import examples
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "doc/source/contributor/everyday-changes.rst"
 PATCHES = PAGE.parent / "recipes"
@@ -73,8 +75,29 @@ def test_a_recipe_is_true(copy, recipe):
     run(copy, [*tests, *shlex.split(recipe.tests)])
 
 
-def run(copy: Path, words: list[str], text: str = "") -> None:
-    """Run a command in a copy; its output explains a failure."""
+def test_the_first_change_is_made_as_its_page_says(copy):
+    """Every command of the page, in a repository of its own."""
+    author = ["-c", "user.name=N", "-c", "user.email=n@example.org"]
+    run(copy, ["git", "init", "-q"])
+    run(copy, ["git", "add", "-A"])
+    run(copy, ["git", *author, "commit", "-q", "-m", "The clone"])
+    install(copy)
+    found = examples("contributor/first-change.rst")
+    assert len(found) > 6
+    for command, expected in found:
+        words = shlex.split(command)
+        if words[0] == "git":
+            words[1:1] = author
+        elif words[0] == "python":
+            words[:1] = [sys.executable]
+        said = re.search(r"exit status (\d+)", expected)
+        printed = run(copy, words, status=int(said[1]) if said else 0)
+        shown = re.sub(r"\.\.\.|exit status \d+", "", expected).strip()
+        assert shown in printed, f"$ {command}\n{printed}"
+
+
+def run(copy: Path, words: list[str], text: str = "", status: int = 0) -> str:
+    """The output of a command in a copy, whose status has to be this one."""
     settings = {"PYTHONPATH": str(copy), "GIT_CEILING_DIRECTORIES": str(copy.parent)}
     done = subprocess.run(
         words,
@@ -85,7 +108,8 @@ def run(copy: Path, words: list[str], text: str = "") -> None:
         text=True,
         timeout=LONGEST,
     )
-    assert done.returncode == 0, f"{done.stdout[-5000:]}\n{done.stderr[-5000:]}"
+    assert done.returncode == status, f"{done.stdout[-5000:]}\n{done.stderr[-5000:]}"
+    return done.stdout
 
 
 def newest(copy: Path) -> str:
