@@ -169,7 +169,7 @@ def seconds_by_span(document: Mapping[str, float] | None) -> dict[Span, float]:
 class Condition(StrEnum):
     """The state of an agent's OpenSM and of the switches.
 
-    ``doc/source/install/opensm-agent.rst`` explains each value.
+    ``doc/source/admin/troubleshooting.rst`` explains each value.
     """
 
     STARTING = "starting"  # the agent has not looked yet
