@@ -100,6 +100,9 @@ ROUTES = (
     _get("/healthcheck", system.health, None, schemas.Health),
     Operation("GET", "/metrics", system.metrics, METRICS, {200: schemas.Text}, nobody=True),
     _get("/view", system.view, None, schemas.Html),
+    Operation(
+        "GET", "/view/<name>", system.module, None, {200: schemas.Script, 304: schemas.Unchanged}
+    ),
     Operation("POST", "/v1/session", sessions.sign_in, None, {201: schemas.SessionAnswer}),
     Operation("DELETE", "/v1/session", sessions.sign_out, None, {200: schemas.SessionEnded}),
     _get("/v1", system.version_1, None, schemas.OneVersion),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-"use strict";
 // What needs a person, the most urgent first: since when, why, and what to do next.
+import { moment } from "./helpers.js";
 
 const STILL = 120000; // milliseconds after which a step that should take seconds counts as stuck
 
 // Entries {level, what, since, why, next, tenant or fault} of a map, as of ``now`` (milliseconds).
-function needsAPerson(map, now) {
+export function needsAPerson(map, now) {
   const entries = [], names = (tenant) => tenant.name || tenant.id;
   map.tenants.forEach((tenant, number) => {
     const about = { tenant: number, what: names(tenant), since: tenant.updated_at, why: tenant.error || "" };

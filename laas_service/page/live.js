@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-"use strict";
 // Keeps the page up to date: asks every few seconds whether the map has changed (304: no), and says
 // how old the answer is. A service that gives no ETag is not asked again.
-const live = (() => {
+import { at } from "./helpers.js";
+import { login } from "./sign_in.js";
+
+export const live = (() => {
   const EVERY = 4000, UNSEEN = 60000, PATIENCE = 20000, LOST = 12000;
   let address = "", etag = null, take = () => {}, timer = 0, checked = 0, failure = "", shown = "";
-  const box = () => document.getElementById("live");
+  const box = () => at("live");
 
   // The map came from this address with this answer: go on asking there.
   function follow(from, answer, onChange) {
@@ -65,8 +67,8 @@ const live = (() => {
     box().className = lost ? "bad" : "";
     if (state === shown) return;
     // a screen reader hears of a change alone, not of each second
-    document.getElementById("found").textContent = lost ? "The connection is lost."
-      : shown === "lost" ? "The connection is back." : document.getElementById("found").textContent;
+    at("found").textContent = lost ? "The connection is lost."
+      : shown === "lost" ? "The connection is back." : at("found").textContent;
     shown = state;
   }
   setInterval(() => etag && say(), 1000);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-"use strict";
 // Colours of tenants: each keeps its own while the page is open, tenants that share a pod differ, and
 // none is near the colour of a state. Differences are distances in Oklab, times 100.
+import { hsl } from "./helpers.js";
 
-const FROM_STATES = 12, FROM_EACH_OTHER = 7, HUES = 24;
+export const FROM_STATES = 12, FROM_EACH_OTHER = 7, HUES = 24;
 
 function oklab([r, g, b]) {
   const [x, y, z] = [r, g, b].map((value) => {
@@ -17,14 +17,14 @@ function oklab([r, g, b]) {
     1.9779984951 * l - 2.428592205 * m + 0.4505937099 * s,
     0.0259040371 * l + 0.7827717662 * m - 0.808675766 * s];
 }
-const difference = (one, other) => {
+export const difference = (one, other) => {
   const [a, b] = [oklab(one), oklab(other)];
   return 100 * Math.hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]);
 };
 
 // Colours that are far from those of states and from each other, the most different first.
 const palettes = new Map(); // by states
-function paletteBeside(states) {
+export function paletteBeside(states) {
   const key = states.join(";");
   if (!palettes.has(key)) palettes.set(key, farApart(states));
   return palettes.get(key);
@@ -47,7 +47,7 @@ function farApart(states) {
 
 // The number of each tenant's colour: ``known`` has those of before, by id, and gets the new ones.
 // ``places`` are the sets of pods by tenant; a colour repeats only where no pod is shared, if any is free.
-function numbersOfColours(ids, places, known, count) {
+export function numbersOfColours(ids, places, known, count) {
   const used = new Map(); // pod -> numbers
   const mark = (i) => places[i].forEach((pod) => {
     if (!used.has(pod)) used.set(pod, new Set());

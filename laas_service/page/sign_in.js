@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-"use strict";
 // Signing in with Keystone. The token lies in a cookie that no script can read; the page keeps the
 // session's secret, without which the service does not read the cookie.
-const login = (() => {
+import { at } from "./helpers.js";
+
+export const login = (() => {
   const KEY = "laas-session", HEADER = "X-LaaS-Session", LONGEST_TIMER = 2 ** 31 - 1;
-  const at = (id) => document.getElementById(id);
-  let needed = false, entered = () => {}, timer = 0;
+  let needed = false, entered = () => {}, left = () => {}, timer = 0;
 
   function session() {
     try {
@@ -38,7 +38,7 @@ const login = (() => {
   function shut(text) {
     remember(null);
     clearTimeout(timer);
-    live.stop();
+    left();
     document.documentElement.dataset.signedIn = "no";
     document.documentElement.dataset.ready = "yes";
     at("refused").textContent = text;
@@ -82,9 +82,10 @@ const login = (() => {
   }
 
   // Where there are logins: sign in, or go on with the session of this browser.
-  function start(onEntry) {
+  function start(onEntry, onLeaving) {
     needed = true;
     entered = onEntry;
+    left = onLeaving;
     at("way").addEventListener("change", way);
     at("sign-in").addEventListener("submit", (event) => {
       event.preventDefault();

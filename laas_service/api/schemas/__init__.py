@@ -97,6 +97,7 @@ from laas_service.api.schemas.system import (
     OneVersion,
     Problem,
     QuotaAnswer,
+    Script,
     SessionAnswer,
     SessionEnded,
     Text,

@@ -147,6 +147,10 @@ class Text(RootModel[str]):
     """Prometheus' text format."""
 
 
+class Script(Text):
+    """A module of the page's script."""
+
+
 class Html(Text):
     """A page for browsers."""
 
@@ -156,6 +160,7 @@ def media(schema: type[BaseModel]) -> str:
     kinds: dict[type[BaseModel], str] = {
         Problem: "application/problem+json",
         Text: "text/plain; version=0.0.4",
+        Script: "text/javascript; charset=utf-8",
         Html: "text/html; charset=utf-8",
         Octets: "application/octet-stream",
     }

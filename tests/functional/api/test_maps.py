@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import struct
 from base64 import b64decode
 from datetime import datetime
@@ -178,8 +179,23 @@ def test_with_logins_the_page_holds_no_data(deployment, query):
     for headers in ({}, {"X-Auth-Token": "admin"}):
         answer = tenant.get(f"/view{query}", headers=headers)
         assert answer.status_code == 200
-        assert '{"source":""}' in answer.text
+        assert '{"source":"","acts":true}' in answer.text
         assert "/v1/fabrics/" not in answer.text
+
+
+def test_modules_of_the_page_are_sent_once(deployment):
+    """They are served as they are, without a login, and not again while they are the same."""
+    tenant = deployment.client(TokensAsHeaders)
+    text = tenant.get("/view").text
+    (main,) = re.findall(r'<script type="module" src="([^"]+)"', text)
+    for module in (main, *re.findall(r'rel="modulepreload" href="([^"]+)"', text)):
+        answer = tenant.get(f"/{module}")
+        assert answer.status_code == 200
+        assert answer.mimetype == "text/javascript"
+        known = {"If-None-Match": answer.headers["ETag"]}
+        assert tenant.get(f"/{module}", headers=known).status_code == 304
+    for foreign in ("page.css", "none.js", "__init__.py"):
+        assert tenant.get(f"/view/{foreign}").status_code == 404
 
 
 def changed_by(client, act, headers=None):

@@ -35,6 +35,7 @@ def test_every_operation_of_the_contract_is_there(spec):
         ("GET", "/healthcheck"),
         ("GET", "/metrics"),
         ("GET", "/view"),
+        ("GET", "/view/{name}"),
         ("POST", "/v1/session"),
         ("DELETE", "/v1/session"),
         ("GET", "/v1"),
@@ -116,6 +117,7 @@ def test_what_needs_a_token_says_so(spec):
         "/",
         "/healthcheck",
         "/view",
+        "/view/{name}",
         "/v1",
         "/v1/openapi.json",
         "/v1/session",
@@ -143,7 +145,8 @@ def test_every_route_says_who_may_call_it():
 def test_only_what_describes_the_service_needs_no_token():
     free = {request for request, statuses in table().items() if statuses["none"] != 401}
     always = {"GET /", "GET /healthcheck", "GET /v1", "GET /v1/openapi.json"}
-    assert free == {*always, "GET /view"}  # a page without data, if there are logins
+    page = {"GET /view", "GET /view/{name}"}  # without data, if there are logins
+    assert free == {*always, *page}
 
 
 def unbounded(spec, schema, place, within=()):

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
 import test from "node:test";
-import { scripts } from "./load.mjs";
+import { load } from "./load.mjs";
 
-const { needsAPerson } = scripts("helpers.js", "attention.js");
+const { needsAPerson } = await load("attention.js");
 const NOW = Date.parse("2026-01-01T12:00:00Z");
 const tenant = (name, more) => ({ id: `id-${name}`, name, state: "active", degraded: false,
   changing: false, error: null, updated_at: "2026-01-01T11:59:00Z", ...more });

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-import { readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
 
 export const PAGE = fileURLToPath(new URL("../../../../laas_service/page", import.meta.url));
 
-// The names that scripts of the page define, as the browser defines them one after the other.
-export function scripts(...names) {
-  const text = names.map((name) => readFileSync(`${PAGE}/${name}`, "utf8")).join("\n");
-  const defined = [...text.matchAll(/^(?:function|const) (\w+)/gm)].map((found) => found[1]);
-  return new Function(`${text}\nreturn { ${defined.join(", ")} };`)();
-}
+// The modules of the page as they are; Node takes them for modules where a package says so.
+const copies = mkdtempSync(join(tmpdir(), "laas-page-"));
+cpSync(PAGE, copies, { recursive: true });
+writeFileSync(join(copies, "package.json"), '{"type": "module"}');
+process.on("exit", () => rmSync(copies, { recursive: true }));
+
+export const load = (name) => import(pathToFileURL(join(copies, name)));

@@ -2,9 +2,10 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
-import { PAGE, scripts } from "./load.mjs";
+import { PAGE, load } from "./load.mjs";
 
-const { difference, numbersOfColours, paletteBeside, rgb } = scripts("helpers.js", "palette.js");
+const { rgb } = await load("helpers.js");
+const { difference, numbersOfColours, paletteBeside } = await load("palette.js");
 const NAMES = ["paper", "free", "others", "withheld", "failed", "drained", "up"];
 const sheet = readFileSync(`${PAGE}/page.css`, "utf8");
 const themes = [/:root \{[^}]*\}/, /:root\[data-theme="dark"\] \{[^}]*\}/].map((block) =>
