@@ -22,14 +22,13 @@ from laas_service.domain.budget import RequestBudget
 from laas_service.domain.constraints import Constraints, ContentionFree, Within
 from laas_service.domain.errors import ConcurrentUpdate, Conflict, DoubleClaim
 from laas_service.domain.faults.degradation import Degraded
-from laas_service.domain.faults.repair import repair
 from laas_service.domain.features import Domain
 from laas_service.domain.ledger import Ledger, LedgerView
-from laas_service.domain.moves.bridge import bridge
 from laas_service.domain.moves.consent import Movable
-from laas_service.domain.moves.mend import Joined, mended
+from laas_service.domain.moves.mend import Joined
 from laas_service.domain.moves.replacement import can_be_replaced, replacement
 from laas_service.domain.moves.resize import resize
+from laas_service.domain.moves.sparing import sparing_bridge, sparing_mend, sparing_repair
 from laas_service.domain.routing.contention import contention
 from laas_service.domain.tenancy import Kind
 from laas_service.domain.topology import Topology, bits
@@ -61,7 +60,7 @@ def begin_link_repair(
         ledger = fabric.ledger(placed.parent)
         if ledger.allocations.get(record.id) != placed:
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
-        answer = repair(ledger.flattened(), placed, leave)
+        answer = sparing_repair(ledger, placed, leave)
         if isinstance(answer, Degraded):
             return answer
         if answer is placed:
@@ -83,7 +82,7 @@ def _mend_change(
         ledger = fabric.ledger(change.new.parent)
         if ledger.allocations.get(record.id) != change.held:
             raise ConcurrentUpdate(f"allocation {record.id!r} is past version {record.version}")
-        return mended(ledger.flattened(), Joined(change.old, change.new, change.bridge))
+        return sparing_mend(ledger, Joined(change.old, change.new, change.bridge))
 
     return changes.mend(record, choose, by=by)
 
@@ -243,8 +242,7 @@ def begin_replacement(
 
 def begun(fabric: LedgerView, placed: Allocation, to: Allocation) -> Change:
     """The change to a placement, with the bridge that is free now."""
-    ledger = fabric.ledger(placed.parent)
-    return Change.begun(placed, to, bridge(ledger, placed, to))
+    return Change.begun(placed, to, sparing_bridge(fabric.ledger(placed.parent), placed, to))
 
 
 def _move(change: Change, reason: str, topology: Topology) -> NewPlacement:

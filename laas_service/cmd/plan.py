@@ -75,13 +75,13 @@ from laas_service.domain.common_plane import CommonPlane
 from laas_service.domain.constraints import Constraints
 from laas_service.domain.errors import Conflict, InvalidFile, InvalidInput, LaasError, NotFound
 from laas_service.domain.faults.degradation import Degraded
-from laas_service.domain.faults.repair import repair
 from laas_service.domain.inventory import Inventory
 from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.ledger.shared_links import CAP, SharedLedger
 from laas_service.domain.moves.plan_moves import plan_moves
 from laas_service.domain.moves.resize import resize
 from laas_service.domain.moves.sleep import plan_sleep
+from laas_service.domain.moves.sparing import sparing_repair
 from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.lc_s import LcS
@@ -514,7 +514,7 @@ class Planner:
     def repair_allocation(self, request: Answer) -> Answer:
         ledger, allocation = self._holder(request)
         start = perf_counter_ns()
-        repaired = repair(ledger.flattened(), allocation)
+        repaired = sparing_repair(ledger, allocation)
         if isinstance(repaired, Degraded):
             return {
                 "outcome": "refused",

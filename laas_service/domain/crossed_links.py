@@ -74,6 +74,7 @@ class _Crossing:
         self._tree = fabric.topology.tree
         self._tables: ForwardingTables = tables_of(fabric, inventory)
         self._owner_of_link = fabric.owners_of_links()
+        self._failed = fabric.failed_links
         self._parents: dict[str, str | None] = {}
         self._owner_of_host: dict[int, str] = {}
         for allocation in fabric.everybody():
@@ -140,6 +141,8 @@ class _Crossing:
             if ahead is None:
                 return
             (switch, _), cable = ahead
+            if cable.link in self._failed:
+                return
             owner = None if cable.link is None else self._owner_of_link.get(cable.link)
             if cable.link is not None and owner is not None and owner not in own:
                 yield cable.link

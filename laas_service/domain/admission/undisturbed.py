@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import and_
+from typing import TypeVar
 
 from laas_service.domain.allocation import WHOLE, Allocation, NoFit, Refusal, Request
 from laas_service.domain.constraints import Undisturbed
 from laas_service.domain.crossed_links import CrossedLinks, LatestTables, crossed_links
+from laas_service.domain.errors import DoubleClaim
 from laas_service.domain.inventory import Inventory
-from laas_service.domain.ledger import LedgerView, Masks
-from laas_service.domain.topology import bits
+from laas_service.domain.ledger import Ledger, LedgerView, Masks
+from laas_service.domain.topology import Link, bits
 
 TRIES = 8
 """Placements that are judged for one request; each costs tables for the whole fabric."""
@@ -33,6 +35,8 @@ ASKED_FOR = "\0"
 """Stands for the id of the placement that is judged."""
 
 Propose = Callable[[LedgerView], Allocation | NoFit]
+
+Found = TypeVar("Found")
 
 
 def is_judged(fabric: LedgerView, request: Request) -> bool:
@@ -113,11 +117,50 @@ def harm(fabric: LedgerView, changed: Allocation) -> NoFit | None:
         return None
     judge = _Judge(fabric, fabric.inventory)
     for held in dict.fromkeys((changed.joined(fabric.allocations[changed.id]), changed)):
-        copy = fabric.copy()
-        copy.change(held)
-        if judge.harmful(crossed_links(copy, fabric.inventory)):
+        if judge.harms(held):
             return NoFit(Refusal.DISTURBS, f"with the new placement, {_HARM}")
     return None
+
+
+def spared(
+    fabric: LedgerView,
+    choose: Callable[[Ledger], Found],
+    held: Callable[[Found], Allocation | None],
+    tries: int = TRIES,
+) -> Found:
+    """Links for an owner that ``fabric`` holds, which make no more pairs cross whoever forbids it.
+
+    ``choose`` finds them on a copy of the ledger, in which some free links may be drained; ``held``
+    gives all that the owner has with them, or None if nothing was found. If none of the links that
+    are tried spare everybody, the first ones are taken: an owner needs them more than others need
+    to be undisturbed.
+    """
+    first = choose(fabric.flattened())
+    if fabric.inventory is None or fabric.scope is not None or not fabric.undisturbed:
+        return first
+    judge = _Judge(fabric, fabric.inventory)
+    waiting, asked = deque([frozenset[Link]()]), {frozenset[Link]()}
+    while waiting and tries:
+        tries -= 1
+        without = waiting.popleft()
+        view = fabric.flattened()
+        for link in without:
+            view.drain_link(link)
+        found = choose(view) if without else first
+        has = held(found)
+        if has is None:
+            continue
+        try:
+            harmful = judge.harms(has)
+        except DoubleClaim:
+            return first  # earlier moves of a plan have to make its place free
+        if not harmful:
+            return found
+        new = has.beyond(fabric.allocations[has.id]).links(fabric.topology)
+        more = [without | {link} for link in new]
+        waiting.extend(each for each in more if each not in asked)
+        asked.update(more)
+    return first
 
 
 @dataclass
@@ -141,6 +184,12 @@ class _Judge:
         """The pairs that would cross links of the placement, and whether it is harmful."""
         after = self.after(placement)
         return after.pairs_by_owner.get(ASKED_FOR, 0), self.harmful(after)
+
+    def harms(self, changed: Allocation) -> bool:
+        """Whether it is harmful that an owner in the ledger holds exactly this."""
+        copy = self.fabric.copy()
+        copy.change(changed)
+        return self.harmful(crossed_links(copy, self.inventory))
 
     def harmful(self, after: CrossedLinks) -> bool:
         return any(

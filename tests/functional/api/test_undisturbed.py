@@ -159,3 +159,35 @@ def test_other_hosts_that_would_make_packets_cross_are_refused(client, narrow, a
         assert (refused.status_code, refused.json["code"]) == (409, "disturbs"), narrow
     client.delete(f"/v1/allocations/{narrow['id']}?wait=5")
     assert client.post(f"/v1/allocations/{red['id']}/replace-hosts", json=body).status_code == 202
+
+
+def _told(client, allocation):
+    """Asserts that it is told that others cross its links, and in no other state."""
+    shown = _shown(client, allocation)
+    pairs = shown["crossed_by"]
+    assert pairs > 0
+    assert f"packets of {pairs} pairs of ports of others" in shown["degraded"]["detail"]
+    assert 'laas_allocations_disturbed{fabric="main"} 1.0' in client.get("/metrics").text
+    assert client.get(f"{F}/crossed").json["crossing"] == pairs
+
+
+def test_a_release_that_makes_packets_cross_is_told(client, narrow, allocate):
+    """Hosts that lose their owner send by default routes, and the last free uplink has failed."""
+    _drain(client, range(12, 32))
+    red = allocate(3, name="red", constraints={"avoid_pods": [1]})
+    assert [host["name"] for host in red["hosts"]] == ["node05", "node06", "node07"]
+    _fail(client, _free_uplinks(client, narrow)[2])
+    shown = _shown(client, narrow)
+    assert (shown["crossed_by"], shown["degraded"]) == (0, None)
+    client.delete(f"/v1/allocations/{red['id']}?wait=5")
+    _told(client, narrow)
+
+
+def test_the_end_of_a_fault_that_makes_packets_cross_is_told(client, narrow):
+    """Until then nothing led from the hosts beside it to others."""
+    own = next(link for link in narrow["links"] if link.startswith("leaf-0-1-"))
+    for link in (own, _free_uplinks(client, narrow)[2]):
+        _fail(client, link)
+    assert _shown(client, narrow)["crossed_by"] == 0
+    assert client.patch(f"{F}/links/{own}", json={"state": "up"}).status_code == 200
+    _told(client, narrow)

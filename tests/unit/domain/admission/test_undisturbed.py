@@ -15,8 +15,13 @@ from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints, Undisturbed
 from laas_service.domain.crossed_links import tables_of
 from laas_service.domain.errors import InvalidInput
+from laas_service.domain.faults.repair import repair
 from laas_service.domain.ledger import Ledger
+from laas_service.domain.moves.bridge import bridge
+from laas_service.domain.moves.mend import Joined, mended
+from laas_service.domain.moves.replacement import replacement
 from laas_service.domain.moves.resize import resize
+from laas_service.domain.moves.sparing import sparing_bridge, sparing_mend, sparing_repair
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.verification import physical_tables
 from tests.crossings import Judge
@@ -37,7 +42,8 @@ def crossing(fabric: Ledger) -> Counter[str]:
     """By owner, the ordered pairs whose packets cross its links, of those that may talk."""
     inventory, topology = MADE.inventory, fabric.topology
     tables = tables_of(fabric, inventory)
-    rows, judge = physical_tables(tables.rows, tables.index), Judge(topology, inventory, [])
+    rows = physical_tables(tables.rows, tables.index)
+    judge = Judge(topology, inventory, [], fabric.failed_links)
     hosts = {h: a.id for a in fabric.everybody() for h in a.hosts(topology)}
     links = {x: a.id for a in fabric.everybody() for x in a.links(topology)}
     found: Counter[str] = Counter()
@@ -153,6 +159,95 @@ def test_growth_in_place_that_would_harm_is_refused():
             earlier, now = crossing(after), crossing(changed)
             assert all(now[id] <= earlier[id] for id in after.undisturbed)
     assert refused
+
+
+def harmed(fabric: Ledger, held: Allocation) -> bool:
+    """Whether more packets cross whoever forbids it, once a tenant of the ledger holds this."""
+    changed = fabric.copy()
+    changed.change(held)
+    earlier, now = crossing(fabric), crossing(changed)
+    return any(now[id] > earlier[id] for id in fabric.undisturbed)
+
+
+def with_a_fault(seed: int) -> list[tuple[Ledger, Allocation]]:
+    """States in which a link of a tenant has failed."""
+    found = []
+    for _, _, answer, after in random_states(seed):
+        rng = Random(seed)
+        for id in sorted(after.allocations):
+            placed = after.allocations[id]
+            links = list(placed.links(after.topology))
+            if links and isinstance(answer, Allocation) and after.undisturbed:
+                broken = after.copy()
+                broken.fail_link(rng.choice(links))
+                found.append((broken, placed))
+    return found
+
+
+def test_a_repair_takes_links_that_spare_whoever_forbids_it():
+    """Where none of the repairs that are tried spares them, the first one is made nevertheless."""
+    better = without = 0
+    for seed in range(54):
+        for fabric, placed in with_a_fault(seed):
+            usual = repair(fabric.flattened(), placed)
+            spared = sparing_repair(fabric, placed)
+            assert isinstance(usual, Allocation) == isinstance(spared, Allocation)
+            if isinstance(usual, Allocation) and isinstance(spared, Allocation):
+                was, is_now = (harmed(fabric, one.joined(placed)) for one in (usual, spared))
+                assert was or spared == usual
+                assert not is_now or spared == usual
+                better += was and not is_now
+                without += is_now
+    assert better
+    assert without
+
+
+def moved(seed: int) -> list[tuple[Ledger, Allocation, Allocation]]:
+    """States in which a tenant may take other hosts."""
+    found = []
+    for before, _, _, _ in random_states(seed):
+        for id in sorted(before.allocations):
+            placed = before.allocations[id]
+            leave = Random(seed).sample(sorted(placed.hosts(before.topology)), 1)
+            to = replacement(before.copy(), placed, placed.requested, frozenset(leave))
+            if before.undisturbed and to is not None:
+                found.append((before.copy(), placed, to.allocation))
+    return found
+
+
+def test_a_bridge_takes_links_that_spare_whoever_forbids_it():
+    better = 0
+    for seed in range(12):
+        for fabric, old, new in moved(seed):
+            usual, spared = bridge(fabric, old, new), sparing_bridge(fabric, old, new)
+            if usual is None or spared is None:
+                assert usual == spared
+                continue
+            was, is_now = (harmed(fabric, new.joined(old).joined(one)) for one in (usual, spared))
+            assert was or spared == usual
+            assert not is_now or spared == usual
+            better += was and not is_now
+    assert better
+
+
+def test_links_that_fail_during_a_move_are_replaced_by_some_that_spare_whoever_forbids_it():
+    better = 0
+    for seed in range(20):
+        for fabric, old, new in moved(seed):
+            present = Joined(old, new, bridge(fabric, old, new))
+            fabric.change(present.held)
+            links = [*present.held.links(fabric.topology)]
+            if links:
+                fabric.fail_link(Random(seed).choice(links))
+            usual, spared = mended(fabric.flattened(), present), sparing_mend(fabric, present)
+            if not isinstance(usual, Joined) or not isinstance(spared, Joined):
+                assert usual == spared
+                continue
+            was, is_now = (harmed(fabric, one.held.joined(present.held)) for one in (usual, spared))
+            assert was or spared == usual
+            assert not is_now or spared == usual
+            better += was and not is_now
+    assert better
 
 
 def test_who_is_released_forbids_nothing_any_more():
