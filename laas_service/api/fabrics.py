@@ -277,13 +277,14 @@ def idle(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
 
 def crossed(call: Call, fabric_id: str, query: schemas.Paging) -> Answer:
     """List owned links that packets of others have to cross, with the number of pairs."""
-    fabric, found = call.fabrics.crossed(fabric_id)
+    fabric, found, reasons = call.fabrics.crossed(fabric_id)
     number = fabric.topology.tree.link_id
     after = -1 if query.marker is None else number(_marked(fabric, query.marker))
     links = [link for link in found.links if number(link) > after]
     limit = min(query.limit, schemas.AT_ONCE)
     following = call.next_page(link_name(links[limit - 1])) if len(links) > limit else None
-    return Answer(200, schemas.Crossed.of(fabric, found, links[:limit], following))
+    shown = {link: reasons[link] for link in links[:limit]}
+    return Answer(200, schemas.Crossed.of(fabric, found, shown, following))
 
 
 def _marked(fabric: FabricRecord, marker: str) -> Link:

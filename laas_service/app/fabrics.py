@@ -28,11 +28,12 @@ from laas_service.app.views.utilization import Utilization, utilization
 from laas_service.domain import common_plane_cost
 from laas_service.domain.budget import RequestBudget
 from laas_service.domain.common_plane import CommonPlane
-from laas_service.domain.crossed_links import CrossedLinks, crossed_links
+from laas_service.domain.crossed_links import CrossedLinks, crossed_links, why_crossed
 from laas_service.domain.errors import Unavailable
 from laas_service.domain.faults.counters import Findings
 from laas_service.domain.faults.observation import Mode
 from laas_service.domain.idle_links import IdleComponents, idle_components
+from laas_service.domain.topology import Link
 from laas_service.messages import Applied
 
 
@@ -99,13 +100,14 @@ class FabricUseCases:
         fabric, ledger = with_ledger(self._store, fabric_id)
         return fabric, idle_components(ledger, fabric.inventory)
 
-    def crossed(self, fabric_id: str) -> tuple[FabricRecord, CrossedLinks]:
-        """The fabric, and the owned links that packets of others have to cross.
+    def crossed(self, fabric_id: str) -> tuple[FabricRecord, CrossedLinks, dict[Link, str]]:
+        """The fabric, the owned links that packets of others have to cross, and why they have to.
 
         Raises: NotFound.
         """
         fabric, ledger = with_ledger(self._store, fabric_id)
-        return fabric, crossed_links(ledger, fabric.inventory)
+        found = crossed_links(ledger, fabric.inventory)
+        return fabric, found, why_crossed(ledger, fabric.inventory, found.links)
 
     def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, common_plane_cost.Reach]:
         """The fabric, and what its common plane reaches. Raises: NotFound."""

@@ -220,7 +220,7 @@ class Links(Inventory):
         argument(
             "--crossed",
             action="store_true",
-            help="list owned links that packets of others have to cross, and how many pairs do",
+            help="list owned links that packets of others have to cross, how many do, and why",
         ),
     )
 
@@ -229,11 +229,11 @@ class Links(Inventory):
         if not args.crossed:
             return listed
         crossed = {
-            link["id"]: link["crossed_by"]
+            link["id"]: {"crossed_by": link["crossed_by"], "why": link["why"]}
             for link in rest.listed(f"{rest.fabric(args.fabric)}/crossed", "links")
         }
         chosen = (link for link in listed if link["id"] in crossed)
-        return [{**link, "crossed_by": crossed[link["id"]]} for link in chosen]
+        return [{**link, **crossed[link["id"]]} for link in chosen]
 
 
 class Switches(Inventory):

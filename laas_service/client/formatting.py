@@ -13,8 +13,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("cost", "ports"),
     ),
     "links": (
-        *("id", "state", "since", "evidence", "source", "by", "owner", "crossed_by", "lower"),
-        "upper",
+        *("id", "state", "since", "evidence", "source", "by", "owner", "crossed_by", "why"),
+        *("lower", "upper"),
     ),
     "promises": (
         *("link", "direction", "allocation", "bandwidth", "promised", "mean", "deviation"),

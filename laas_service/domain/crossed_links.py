@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from laas_service.domain.grouping import grouped
 from laas_service.domain.inventory import Endpoint, Inventory, PortRef
 from laas_service.domain.ledger import LedgerView
 from laas_service.domain.routing.fabric_tables import ForwardingTables, forwarding_tables
 from laas_service.domain.routing.tenant_tables import reserved_links, routed_allocations
-from laas_service.domain.topology import Link
+from laas_service.domain.topology import LeafLink, Link
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,23 @@ def tables_of(fabric: LedgerView, inventory: Inventory) -> ForwardingTables:
 def crossed_links(fabric: LedgerView, inventory: Inventory) -> CrossedLinks:
     """Which owned links the default routes cross, where no way leads past them."""
     return _Crossing(fabric, inventory).found()
+
+
+def why_crossed(fabric: LedgerView, inventory: Inventory, links: Iterable[Link]) -> dict[Link, str]:
+    """Why no other way leads past crossed links: what the uplinks of their lower switches are."""
+    owned, failed = fabric.owners_of_links(), fabric.failed_links
+    uplinks = grouped((x.lower.guid, x.link) for x in inventory.cables if x.link is not None)
+    reasons = {}
+    for link in links:
+        beside = uplinks[inventory.cable_of_link[link].lower.guid]
+        down = sum(x in failed for x in beside)
+        held = sum(x in owned and x not in failed for x in beside)
+        name = f"{'leaf' if isinstance(link, LeafLink) else 'L2 switch'} {link[0]}/{link[1]}"
+        reason = f"{held} of {len(beside)} uplinks of {name} are owned, {down} have failed"
+        if free := len(beside) - down - held:
+            reason += f", and from the {free} free ones no free way leads on"
+        reasons[link] = reason
+    return reasons
 
 
 class _Crossing:

@@ -554,6 +554,8 @@ class CrossedLink(Shown):
     """The id of the allocation that has it."""
     crossed_by: int
     """Ordered pairs of ports, each a source and a destination."""
+    why: str
+    """Why these packets have no other way, by the uplinks of its lower switch."""
 
 
 class Crossed(Shown):
@@ -576,12 +578,14 @@ class Crossed(Shown):
         cls,
         fabric: FabricRecord,
         found: crossed_links.CrossedLinks,
-        links: list[topology.Link],
+        links: dict[topology.Link, str],
         following: str | None,
     ) -> Self:
         shown = [
-            CrossedLink(id=link_name(link), owner=found.owners[link], crossed_by=found.links[link])
-            for link in links
+            CrossedLink(
+                id=link_name(link), owner=found.owners[link], crossed_by=found.links[link], why=why
+            )
+            for link, why in links.items()
         ]
         return cls.showing(found, fabric, fabric=fabric.id, links=shown, next=following)
 

@@ -343,6 +343,7 @@ def test_links_that_others_have_to_cross_are_listed(laas):
     crossed = answered(laas, "fabric", "links", "--crossed")
     assert crossed
     assert all(link["crossed_by"] > 0 and link["owner"] for link in crossed)
+    assert all("uplinks of leaf" in link["why"] for link in crossed)
     assert "Crossed By" in laas("fabric", "links", "--crossed")[1]
 
 

@@ -358,6 +358,11 @@ def test_links_that_others_have_to_cross_are_told(client, allocate):
     assert 0 < found["crossing"] < found["pairs"]
     assert {link["id"] for link in found["links"]} <= owned
     assert all(link["crossed_by"] > 0 for link in found["links"])
+    first, *_ = found["links"]
+    leaf = first["id"].removeprefix("leaf-").rpartition("-")[0].replace("-", "/")
+    count = sum(link.startswith(first["id"].rpartition("-")[0]) for link in owned)
+    reason = f"{count} of 4 uplinks of leaf {leaf} are owned, {4 - count} have failed"
+    assert first["why"] == reason
     first = client.get(f"{F}/crossed?limit=1").json
     assert first["links"] == found["links"][:1]
     assert (first["next"] is None) == (len(found["links"]) == 1)

@@ -35,7 +35,7 @@ MOVING = "moving"
 """The id of the second placement of a tenant."""
 
 STATES = 12 if os.environ.get("LAAS_ROUTES") != "full" else 300
-"""Random states of each fabric; in full 4,200 altogether."""
+"""Random states of each fabric; in full 3,900 altogether."""
 
 ALLOCATIONS = 30 if os.environ.get("LAAS_ROUTES") != "full" else 2000
 """Admitted in the long history."""
@@ -141,6 +141,40 @@ def test_every_source_crosses_as_few_owned_cables_as_any_path(fabric):
     assert crossing > 0  # else the states show nothing
 
 
+@pytest.mark.parametrize("xgft", ["2;4,4;1,4", "3;3,3,3;1,3,3"])
+def test_packets_of_aggregation_nodes_cross_as_few_owned_cables_as_any_path(xgft):
+    """Each switch has one, so those on L2 switches and spines send too, to hosts and each other."""
+    made = generate(Description(xgft=xgft, aggregation_nodes=True, subnet_managers=1))
+    topology, inventory = made.topology, made.inventory
+    nodes = {e.guid for e in inventory.endpoints if e.host is None} - {
+        endpoint.guid for endpoint in inventory.managers
+    }
+    assert len(nodes) == len(inventory.switches)
+    kept_off = 0
+    for seed in range(STATES // 6):
+        ledger, rng = Ledger(topology), Random(seed)
+        for number in range(rng.randint(1, 4)):
+            admit(POLICIES["jigsaw"](), ledger, Request(f"t{number}", rng.randint(2, 6)))
+        break_things(ledger, rng, rng.choice((0, 1)))
+        placed, failed = list(ledger.allocations.values()), ledger.failed_links
+        judge = Judge(topology, inventory, placed, failed)
+        usual, tables = (
+            physical(forwarding_tables(topology, inventory, owners, failed))
+            for owners in ([], placed)
+        )
+        found = judge.found(tables)
+        assert (found.wrong, found.lost, found.above) == ([], 0, 0), f"seed {seed}"
+        for node in (endpoint for endpoint in inventory.endpoints if endpoint.guid in nodes):
+            for target in inventory.endpoints:
+                paths = [judge.walk(rows, node.at.guid, target) for rows in (usual, tables)]
+                crossed = [
+                    any(judge.is_foreign(cable, judge.owner_of(target)) for cable in path or ())
+                    for path in paths
+                ]
+                kept_off += crossed == [True, False]
+    assert kept_off > 0
+
+
 @every_fabric
 def test_no_mixture_of_two_sets_loops_or_deadlocks(fabric):
     for seed, history in enumerate(histories(fabric, 10_000)):
@@ -242,9 +276,10 @@ def test_with_tables_in_between_no_mixture_loops_across_faults_that_begin_or_end
         interrupted += mixing.interrupted
     parallel = FABRICS[fabric][0].tree.cables[0] > 1
     assert at_once > 0 or parallel  # else the states show nothing
-    assert interrupted <= (at_once if fabric[1] else 0)
+    assert interrupted <= (at_once if fabric[1] else at_once / 20)
 
 
+@pytest.mark.timeout(7200)  # in full about half an hour
 def test_no_mixture_loops_in_a_long_history_with_faults():
     history = History(("full", False), 3)
     mixing = Mixing(history.inventory)
