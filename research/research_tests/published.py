@@ -73,16 +73,16 @@ PUBLISHED = {
         ("laas-simulate chosen-routes --seed 1",),
     ),
     "interference": Published(
-        "doc/source/user/isolation-results.inc",
-        "doc/source/user/isolation.rst",
+        "research/doc/isolation-results.inc",
+        "research/doc/interference.rst",
         (
             "laas-simulate interference --xgft '3;12,12,12;1,12,12' "
             "--policy random baseline laas jigsaw --messages 1024 32768 1048576",
         ),
     ),
     "papers": Published(
-        "doc/source/user/simulation-results.inc",
-        "doc/source/user/simulation.rst",
+        "research/doc/simulation-results.inc",
+        "research/doc/papers.rst",
         (
             "laas-simulate sweep --suite papers --traces DIR --json papers.jsonl",
             "laas-simulate report --format rst papers.jsonl --output simulation-results.inc",
