@@ -241,6 +241,17 @@ class Applied:
     standbys: Mapping[str, int | None] = field(default_factory=dict, compare=False)
     loaded: int | None = field(default=None, compare=False)
 
+    @property
+    def routes_by(self) -> ConfirmedBy:
+        """What confirms the tables: UFM, asked itself, shows none."""
+        return ConfirmedBy.FILES if self.by is ConfirmedBy.UFM else self.by
+
+    @property
+    def keys_by(self) -> ConfirmedBy:
+        """What confirms the partition keys: the master is known only where ports were read."""
+        reads = self.by in (ConfirmedBy.SWITCHES, ConfirmedBy.AGENT)
+        return ConfirmedBy.FILES if reads and self.running.master is None else self.by
+
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:

@@ -45,7 +45,7 @@ from laas_service.adapters.forms import (
 )
 from laas_service.app.lifecycle import AllocationFaults, Mending, Phase
 from laas_service.app.plans import PlanStep, RecordedPlan
-from laas_service.app.records import QueueRoom, RoomMove, RoomState
+from laas_service.app.records import Evidence, QueueRoom, RoomMove, RoomState
 from laas_service.domain.allocation import (
     Allocation,
     ColumnShare,
@@ -504,6 +504,7 @@ FAULTS = Form(AllocationFaults, "faults", _Faults, sparse=True)
 faults_document, faults_from = FAULTS.write, FAULTS.read
 
 INITIATOR = Form(Initiator, "initiator")
+EVIDENCE = Form(Evidence, "evidence")
 
 
 def plane_document(plane: CommonPlane) -> dict[str, Any] | None:

@@ -211,6 +211,17 @@ FABRIC_METRICS = (
         ("confirmed_by",),
     ),
     FabricMetric(
+        GaugeMetricFamily,
+        "laas_allocations_evidence",
+        "Live allocations by what their routes, and their partition keys, are confirmed by.",
+        lambda use, watched: {
+            (part, by.value): use.evidence.get((part, by), 0)
+            for part in ("routes", "keys")
+            for by in ConfirmedBy
+        },
+        ("evidence", "confirmed_by"),
+    ),
+    FabricMetric(
         CounterMetricFamily,
         "laas_drift",
         "Times that drift was found, by kind.",

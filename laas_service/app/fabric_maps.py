@@ -5,7 +5,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -326,6 +326,10 @@ def _tenants(record: AllocationRecord, crossed: int | None) -> list[dict[str, An
         "degraded": lifecycle.is_degraded(record),
         "crossed_by": crossed,
         "changing": record.change is not None,
+        "confirmed": {
+            "routes": record.routes_confirmed and asdict(record.routes_confirmed),
+            "keys": record.keys_confirmed and asdict(record.keys_confirmed),
+        },
         "error": record.error,
         "updated_at": record.updated_at,
         "created_at": record.created_at,

@@ -192,6 +192,15 @@ class FabricUseCases:
                 for record in records
             ),
             confirmed=Counter(record.confirmed_by for record in records if record.confirmed_by),
+            evidence=Counter(
+                (part, evidence.by)
+                for record in records
+                for part, evidence in (
+                    ("routes", record.routes_confirmed),
+                    ("keys", record.keys_confirmed),
+                )
+                if evidence is not None
+            ),
         )
 
     def fit(

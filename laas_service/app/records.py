@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from laas_service.app.lifecycle import Situation, State
 from laas_service.domain.allocation import Allocation, NoFit, Sharing
@@ -490,6 +490,34 @@ class Enclosing:
         return kind_of(self.container, self.sharing, None)
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Who confirmed something (``by``), when, and at which generation of the fabric."""
+
+    by: ConfirmedBy
+    at: datetime
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """New evidence of an allocation's routes and keys, and what it is summed up as (``by``).
+
+    Without ``keys`` the routes alone are confirmed.
+    """
+
+    by: ConfirmedBy
+    routes: Evidence
+    keys: Evidence | None = None
+
+    @classmethod
+    def of(cls, applied: Applied, at: datetime) -> Self:
+        """What a confirmed generation shows."""
+        assert applied.generation is not None
+        routes = Evidence(applied.routes_by, at, applied.generation)
+        return cls(applied.by, routes, Evidence(applied.keys_by, at, applied.generation))
+
+
 NEWEST = 100
 """Events of its history that a record has."""
 
@@ -530,6 +558,10 @@ class AllocationRecord(Situation):
     constraints: Constraints | None = None
     parent: str | None = None
     confirmed_by: ConfirmedBy | None = None
+    routes_confirmed: Evidence | None = None
+    """The last evidence of its routes; None before the first, and once they are withdrawn."""
+    keys_confirmed: Evidence | None = None
+    """The last evidence of its partition keys, likewise."""
     limited_by: str | None = None
     """What limits what its servers of class ``shared`` send; None: nothing does."""
     pkeys: tuple[int, ...] = ()

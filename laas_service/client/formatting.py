@@ -148,6 +148,10 @@ def _brief(value: Any) -> str:
             return tree if rails == 1 else f"{tree}, {rails} rails"
         case {"user_id": user, "request_id": request}:
             return f"{user} ({request})"
+        case {"by": by, "at": at, "generation": generation}:
+            return f"{by}, generation {generation}, {at}"
+        case {"routes": routes, "keys": keys}:
+            return f"routes: {brief(routes)}\nkeys: {brief(keys)}"
         case {"bandwidth": bandwidth, "seconds": _, "at": _}:
             return str(bandwidth)
         case {"guid": guid, "port": port}:

@@ -2,8 +2,17 @@
 // One tenant: its tree, and its cells alone in colour.
 import { paintPanel } from "./colouring.js";
 import { intoView, redraw } from "./drawing.js";
-import { at, label, save } from "./helpers.js";
+import { at, label, moment, save } from "./helpers.js";
 import { FIRST, focusTenant, map, panels, setFocus } from "./state.js";
+
+// whose routes, or keys, were confirmed when, and by whom
+function confirmedText(tenant) {
+  const parts = ["routes", "keys"].map((part) => {
+    const shown = (tenant.confirmed || {})[part];
+    return `${part} ${shown ? `confirmed at ${moment(shown.at)} (${shown.by})` : "not confirmed"}`;
+  });
+  return `Its ${parts.join(", its ")}.`;
+}
 
 export function showTenant(number) {
   setFocus(focusTenant === number ? null : number);
@@ -15,7 +24,7 @@ export function showTenant(number) {
   at("tree-section").hidden = false;
   at("found").textContent = focusTenant === null ? "All tenants are shown." :
     `${label(tenant)}: ${tenant.hosts} hosts, ${tenant.leaf_links} leaf links, ` +
-    `${tenant.spine_links} spine links.`;
+    `${tenant.spine_links} spine links. ${confirmedText(tenant)}`;
   for (const panel of panels) paintPanel(panel);
   if (focusTenant !== null) {
     const hosts = panels.find((panel) => panel.name === "hosts");

@@ -124,6 +124,8 @@ def _record(row: Mapping[str, Any], history: tuple[Event, ...]) -> AllocationRec
         next_try=row["due_at"],
         parked=State(row["parked"]) if row["parked"] else None,
         confirmed_by=ConfirmedBy(row["confirmed_by"]) if row["confirmed_by"] else None,
+        routes_confirmed=row["routes_confirmed"],
+        keys_confirmed=row["keys_confirmed"],
         limited_by=row["limited_by"],
     )
 

@@ -28,9 +28,11 @@ from laas_service.adapters.db.retention import Retention
 from laas_service.adapters.db.transactions import (
     NOT_MEASURED,
     STEP_DONE,
+    WITHDRAWN,
     SlotRows,
     as_event,
     confirmation,
+    evidence,
     locked_generation,
     read_record,
     seconds_document,
@@ -39,7 +41,7 @@ from laas_service.adapters.db.transactions import (
 from laas_service.adapters.documents import faults_from
 from laas_service.app import lifecycle
 from laas_service.app.lifecycle import DUE, DUE_IF_CHANGING, LIVE, State
-from laas_service.app.records import AllocationRecord, Event, SizeEvent
+from laas_service.app.records import AllocationRecord, Confirmed, Event, SizeEvent
 from laas_service.app.wording import reasons
 from laas_service.domain.errors import Conflict, NotFound
 from laas_service.domain.tenancy import SharedHosts
@@ -196,7 +198,7 @@ class StoredAllocations(Retention):
         force: bool = False,
         error: str | None = None,
         by: Initiator | None = None,
-        confirmed_by: ConfirmedBy | None = None,
+        confirmed: Confirmed | None = None,
         seconds: Mapping[Span, float] = NOT_MEASURED,
     ) -> AllocationRecord:
         lifecycle.check_successor(record, to)
@@ -214,7 +216,7 @@ class StoredAllocations(Retention):
                 seconds,
                 force=record.force or force,
                 parked=parked and parked.value,
-                **STEP_DONE | confirmation(confirmed_by) | {"error": error},
+                **STEP_DONE | evidence(confirmed) | {"error": error},
             )
             if record.state is State.ALLOCATING and to is State.ACTIVE:
                 _count_activated(session, changed)
@@ -280,6 +282,7 @@ class StoredAllocations(Retention):
                 seconds=seconds,
                 handed_back=True,
                 generation=generation if routes else record.generation,
+                **WITHDRAWN,
                 **STEP_DONE,
             )
 

@@ -25,7 +25,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import SchemaItem
 
 from laas_service.adapters.db.types import Moment, Packed, Serial, Stored, exact
-from laas_service.adapters.documents import INITIATOR
+from laas_service.adapters.documents import EVIDENCE, INITIATOR
 from laas_service.adapters.memories import (
     ACKNOWLEDGEMENT,
     COUNTER_MEMORY,
@@ -37,7 +37,7 @@ from laas_service.adapters.memories import (
     READING,
     RUNNING,
 )
-from laas_service.app.records import Acknowledgement, News
+from laas_service.app.records import Acknowledgement, Evidence, News
 from laas_service.domain.compute_hosts import HostMemory
 from laas_service.domain.faults.counters import CounterMemory, Findings, SwitchCounters
 from laas_service.domain.faults.memory import FaultMemory
@@ -281,6 +281,19 @@ class PlacementPart(Part):
     confirmed_by: Mapped[str | None] = mapped_column(exact(16))
 
 
+class EvidencePart(Part):
+    """When its routes and its keys were confirmed last, by whom, and at which generation.
+
+    NULL before the first time, and once the routes are withdrawn.
+    """
+
+    __tablename__ = "allocation_evidence"
+    needed = frozenset({"routes_confirmed", "keys_confirmed"})
+
+    routes_confirmed: Mapped[Evidence | None] = mapped_column(Stored(EVIDENCE))
+    keys_confirmed: Mapped[Evidence | None] = mapped_column(Stored(EVIDENCE))
+
+
 class ChangePart(Part):
     """A change of placement under way: the old placement, and the phase.
 
@@ -335,7 +348,7 @@ class HistoryPart(Part):
 
 PARTS: tuple[type[Part], ...] = (
     *(SharedHostsPart, SlotsPart, TermsPart, PlacementPart),
-    *(ChangePart, MovePart, FaultsPart, HistoryPart),
+    *(EvidencePart, ChangePart, MovePart, FaultsPart, HistoryPart),
 )
 
 

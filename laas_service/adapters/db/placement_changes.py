@@ -16,7 +16,7 @@ from laas_service.adapters.db.plans import StoredPlans
 from laas_service.adapters.db.transactions import (
     STEP_DONE,
     Transactions,
-    confirmation,
+    evidence,
     read_record,
 )
 from laas_service.adapters.documents import (
@@ -37,6 +37,7 @@ from laas_service.app.lifecycle import (
 from laas_service.app.records import (
     NO_LIMITS,
     AllocationRecord,
+    Confirmed,
     FabricRecord,
     Limits,
     NewPlacement,
@@ -49,7 +50,7 @@ from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent, Movable
 from laas_service.domain.moves.mend import Joined
 from laas_service.domain.routing.tenant_tables import joined_rails
-from laas_service.messages import ConfirmedBy, Initiator
+from laas_service.messages import Initiator
 
 T = TypeVar("T")
 
@@ -131,9 +132,9 @@ class StoredPlacementChanges(StoredPlans):
         record: AllocationRecord,
         reason: str,
         *,
-        confirmed_by: ConfirmedBy | None = None,
+        confirmed: Confirmed | None = None,
     ) -> AllocationRecord:
-        change, done = check_changing(record), STEP_DONE | confirmation(confirmed_by)
+        change, done = check_changing(record), STEP_DONE | evidence(confirmed)
         if change.mending is not None:
             return self._mend_on(record, change, change.mending, reason, done)
         if change.next_phase is None:

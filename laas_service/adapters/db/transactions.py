@@ -37,7 +37,15 @@ from laas_service.adapters.db.generations import new_stamp, stored
 from laas_service.adapters.documents import sharing_from
 from laas_service.app import notifications
 from laas_service.app.lifecycle import LIVE, State
-from laas_service.app.records import NEWEST, AllocationRecord, Drift, Enclosing, Event, Lease
+from laas_service.app.records import (
+    NEWEST,
+    AllocationRecord,
+    Confirmed,
+    Drift,
+    Enclosing,
+    Event,
+    Lease,
+)
 from laas_service.domain.allocation import Allocation, HeldSlots
 from laas_service.domain.errors import ConcurrentUpdate, NotFound
 from laas_service.messages import ConfirmedBy, Initiator, Notification, Span, seconds_by_span
@@ -421,6 +429,20 @@ def read_record(session: Session, id: str) -> AllocationRecord:
 def confirmation(by: ConfirmedBy | None) -> dict[str, Any]:
     """The column that says what an allocation's routes are confirmed by; None leaves it alone."""
     return {} if by is None else {"confirmed_by": by.value}
+
+
+WITHDRAWN: dict[str, Any] = {"routes_confirmed": None, "keys_confirmed": None}
+"""Columns of an allocation whose routes are not to be there any more."""
+
+
+def evidence(confirmed: Confirmed | None) -> dict[str, Any]:
+    """The columns that say what confirms its routes and keys; None leaves them alone."""
+    if confirmed is None:
+        return {}
+    routes = {"routes_confirmed": confirmed.routes}
+    if confirmed.keys is None:
+        return routes
+    return {**routes, **confirmation(confirmed.by), "keys_confirmed": confirmed.keys}
 
 
 def locked_generation(session: Session, fabric_id: str) -> int:

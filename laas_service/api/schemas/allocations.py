@@ -22,7 +22,7 @@ from laas_service.api.schemas.plans import HeadRoom
 from laas_service.api.schemas.requests import Class, Constraints
 from laas_service.app import requests
 from laas_service.app.lifecycle import Phase, State
-from laas_service.app.records import NEWEST, AllocationRecord, Event, FabricRecord
+from laas_service.app.records import NEWEST, AllocationRecord, Event, Evidence, FabricRecord
 from laas_service.domain.allocation import Refusal
 from laas_service.domain.faults import degradation
 from laas_service.domain.moves.consent import Movable
@@ -264,6 +264,31 @@ def _at_times(schema: dict[str, Any]) -> None:
     schema["required"] = [name for name in schema["required"] if name not in OF_SITUATIONS]
 
 
+class EvidenceShown(Shown):
+    by: ConfirmedBy
+    at: AwareDatetime
+    generation: int
+    """Of the fabric."""
+
+    @classmethod
+    def of(cls, evidence: Evidence | None) -> Self | None:
+        return None if evidence is None else cls.model_validate(evidence)
+
+
+class ConfirmedShown(Schema):
+    """The last evidence of its routes, and of its partition keys. Null: none, or unknown."""
+
+    routes: EvidenceShown | None
+    keys: EvidenceShown | None
+
+    @classmethod
+    def of(cls, record: AllocationRecord) -> Self:
+        return cls(
+            routes=EvidenceShown.of(record.routes_confirmed),
+            keys=EvidenceShown.of(record.keys_confirmed),
+        )
+
+
 class AllocationSummary(SlotsShown, HoldingAnswer):
     model_config = ConfigDict(json_schema_extra=_at_times)
 
@@ -325,6 +350,7 @@ class AllocationSummary(SlotsShown, HoldingAnswer):
     """The move that is announced; null: none."""
     confirmed_by: ConfirmedBy | None
     """Evidence that confirmed the last change of its routes. Null: unknown."""
+    confirmed: ConfirmedShown
     error: str | None
     """Why the last step failed, or what has kept the worker for long."""
     created_at: AwareDatetime
@@ -353,6 +379,7 @@ class AllocationSummary(SlotsShown, HoldingAnswer):
             "constraints": Constraints.of(record.constraints, fabric, admin),
             "degraded": DegradedAnswer.of(fabric, view.degraded) if view.degraded else None,
             "crossed_by": view.crossed_by,
+            "confirmed": ConfirmedShown.of(record),
             "changing": record.phase,
             "joining": hosts_gained(fabric, record.leaving, record.placed),
             "leaving": hosts_gained(fabric, record.placed, record.leaving),

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
+from laas_service.api.schemas.allocations import ConfirmedShown
 from laas_service.api.schemas.base import Schema
 from laas_service.api.schemas.fabrics import CrossedBy, CrossedMore, RiskFitAnswer
 from laas_service.app.lifecycle import State
@@ -81,6 +82,7 @@ class MapTenant(Schema):
     degraded: bool
     crossed_by: CrossedBy = None
     changing: bool
+    confirmed: ConfirmedShown
     error: str | None
     """Why its last step failed or has to wait; null if neither, and if `name` is hidden."""
     updated_at: AwareDatetime

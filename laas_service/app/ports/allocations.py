@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from laas_service.app.lifecycle import State
-from laas_service.app.records import AllocationRecord, Event, SizeEvent
+from laas_service.app.records import AllocationRecord, Confirmed, Event, SizeEvent
 from laas_service.domain.errors import NotFound
 from laas_service.messages import ConfirmedBy, Initiator, Span
 
@@ -19,8 +19,9 @@ class Allocations(Protocol):
     """Allocations as recorded, and changes of their state.
 
     ``by`` is the initiator; None for the service itself. Methods that take a record raise
-    ``ConcurrentUpdate`` if it is not the newest version. ``confirmed_by`` is what the routes were
-    confirmed by that the step waited for; with None the recorded value stays.
+    ``ConcurrentUpdate`` if it is not the newest version. ``confirmed_by`` is what the
+    withdrawal was confirmed by that the step waited for, ``confirmed`` the evidence of new routes;
+    with None the recorded values stay.
     """
 
     def get(self, id: str) -> AllocationRecord:
@@ -77,7 +78,7 @@ class Allocations(Protocol):
         force: bool = False,
         error: str | None = None,
         by: Initiator | None = None,
-        confirmed_by: ConfirmedBy | None = None,
+        confirmed: Confirmed | None = None,
         seconds: Mapping[Span, float] = ...,
     ) -> AllocationRecord:
         """Record a new state (or the same again) and its reason; clears the next try.

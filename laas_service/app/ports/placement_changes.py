@@ -6,11 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from laas_service.app.plans import Announcement, KnownPlans, PlanQuestion, RecordedPlan
-from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits, NewPlacement
+from laas_service.app.records import (
+    NO_LIMITS,
+    AllocationRecord,
+    Confirmed,
+    Limits,
+    NewPlacement,
+)
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.moves.consent import Consent
 from laas_service.domain.moves.mend import Joined
-from laas_service.messages import ConfirmedBy, Initiator
+from laas_service.messages import Initiator
 
 T = TypeVar("T")
 
@@ -126,13 +132,13 @@ class PlacementChanges(Protocol):
         record: AllocationRecord,
         reason: str,
         *,
-        confirmed_by: ConfirmedBy | None = None,
+        confirmed: Confirmed | None = None,
     ) -> AllocationRecord:
         """The next phase of a change of placement (new generation).
 
         After the last phase, what only the old placement held is freed and the change is over.
         While failed links are replaced, the next step of that.
-        The phase before must be confirmed, by ``confirmed_by``.
+        The phase before must be ``confirmed``.
 
         Raises:
             ConcurrentUpdate: the record is not the newest version.

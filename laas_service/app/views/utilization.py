@@ -52,6 +52,8 @@ class Utilization:
     changing: int = 0
     overdue: int = 0
     confirmed: Mapping[ConfirmedBy, int] = field(default_factory=dict)
+    evidence: Mapping[tuple[str, ConfirmedBy], int] = field(default_factory=dict)
+    """Live allocations by what confirms their ``routes`` and their ``keys``."""
     disturbed: int = 0
     """Allocations that require to be undisturbed, and whose links packets of others cross."""
 

@@ -32,6 +32,7 @@ from laas_service.app.admission_queue import AdmissionQueue
 from laas_service.app.agent_registry import AgentRegistry
 from laas_service.app.lifecycle import State
 from laas_service.app.ports.projects import Projects
+from laas_service.app.records import Confirmed
 from laas_service.app.requests import Runtime, ServicePolicy
 from laas_service.app.use_cases import UseCases, every_policy
 from laas_service.conf import register_opts
@@ -39,7 +40,7 @@ from laas_service.domain.admission.queue import Discipline
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import Topology, Xgft
-from laas_service.messages import ConfirmedBy
+from laas_service.messages import Applied, ConfirmedBy
 from opensm_writer import render
 from opensm_writer.serve import ServedSets
 from tests.fakes import FakeCompute, FakeSubnetManager
@@ -140,9 +141,10 @@ class Deployment:
         """Complete every change at once; the worker takes several steps."""
         for record in self.store.allocations.page(states=(State.ALLOCATING, State.RELEASING)):
             if record.state is State.ALLOCATING:
-                by = ConfirmedBy.SWITCHES
+                applied = Applied(record.generation, by=ConfirmedBy.SWITCHES)
+                confirmed = Confirmed.of(applied, record.updated_at)
                 self.store.allocations.transition(
-                    record, State.ACTIVE, "confirmed", confirmed_by=by
+                    record, State.ACTIVE, "confirmed", confirmed=confirmed
                 )
             else:
                 self.store.allocations.free(

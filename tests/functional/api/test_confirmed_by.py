@@ -43,6 +43,7 @@ WAYS = [
     ("", "nobody", "written, no subnet manager is configured"),
 ]
 IDS = ["read back", "agent", "by hand", "computed", "chains", "defaults"]
+READERS = ("switches", "agent")
 OPERATOR = Caller(project_id="local", user_id="op", admin=True, request_id="")
 SCRIPTED = "nobody checked that it was run"
 
@@ -126,12 +127,21 @@ def test_every_answer_says_who_looked(tmp_path, opensm, by, words):
     with closing(Site(tmp_path, opensm)) as site:
         asked = site.ask("blue")
         assert asked["confirmed_by"] is None
+        assert asked["confirmed"] == {"routes": None, "keys": None}
         active = site.settle(asked["id"], "active")
         assert active["confirmed_by"] == by
+        routes, keys = active["confirmed"]["routes"], active["confirmed"]["keys"]
+        assert (routes["by"], keys["by"]) == (by, "files" if by in READERS else by), (
+            "no key is read"
+        )
+        wanted = active["progress"]["generation_wanted"]
+        assert (routes["generation"], keys["generation"]) == (wanted, wanted)
+        assert asked["created_at"] < routes["at"] == keys["at"] <= active["updated_at"]
         assert reason(active).startswith(f"routes {words}; ")
         assert SCRIPTED in reason(active)
         (listed,) = site.look("/v1/allocations")["allocations"]
         assert listed["confirmed_by"] == by
+        assert listed["confirmed"] == active["confirmed"]
         routing = site.look(f"{F}/routing")
         assert [sm["confirmed_by"] for sm in routing["subnet_managers"]] == [by]
         assert [sm["current"] for sm in routing["subnet_managers"]] == [True]
@@ -141,9 +151,14 @@ def test_every_answer_says_who_looked(tmp_path, opensm, by, words):
             one = f'{{confirmed_by="{value.value}",fabric="main"}} {float(value.value == by)}'
             assert f"laas_fabric_routes_confirmed{one}" in metrics
             assert f"laas_allocations_confirmed{one}" in metrics
+            for evidence, confirms in (("routes", by), ("keys", keys["by"])):
+                one = f'confirmed_by="{value.value}",evidence="{evidence}",fabric="main"'
+                count = float(value.value == confirms)
+                assert f"laas_allocations_evidence{{{one}}} {count}" in metrics
         site.client.delete(f"/v1/allocations/{asked['id']}")
         released = site.settle(asked["id"], "released")
         assert released["confirmed_by"] == by
+        assert released["confirmed"] == {"routes": None, "keys": None}
         assert reason(released).endswith(f"withdrawal of the routes {words}")
 
 

@@ -24,6 +24,7 @@ from laas_service.app.lifecycle import State
 from laas_service.app.plans import PlanKind, PlanQuestion, PlanStep, RecordedPlan
 from laas_service.app.records import (
     Drift,
+    Evidence,
     Holding,
     HostState,
     LinkState,
@@ -49,7 +50,7 @@ from laas_service.domain.faults.observation import Mode
 from laas_service.domain.features import HostChange
 from laas_service.domain.inventory import Cable, Endpoint, PortRef, Switch
 from laas_service.domain.topology import LeafLink, SpineLink
-from laas_service.messages import Applied, Initiator
+from laas_service.messages import Applied, ConfirmedBy, Initiator
 from tests.unit.adapters.test_store import (
     HOSTS,
     SMALL,
@@ -155,7 +156,8 @@ def lived_in(store):
         document = allocation_document(elsewhere("moving"))
         told = {"announced": document, "moves_at": NOW, "move_forced": True}
         faults = {"faults": {"links": ["leaf-0-0-0"], "hosts": []}}
-        allocation_rows.write(session, "moving", {**told, **faults, "forgotten": 0})
+        shown = {"routes_confirmed": Evidence(ConfirmedBy.AGENT, NOW, 3)}
+        allocation_rows.write(session, "moving", {**told, **faults, **shown, "forgotten": 0})
     return store
 
 

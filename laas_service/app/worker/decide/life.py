@@ -35,7 +35,7 @@ from laas_service.app.ports.compute import (
     SlotMoves,
 )
 from laas_service.app.ports.rate_limits import Limited
-from laas_service.app.records import AllocationRecord
+from laas_service.app.records import AllocationRecord, Confirmed
 from laas_service.app.wording import reasons, waits
 from laas_service.app.worker import instructions as do
 from laas_service.app.worker.decide import hosts, rate_limits
@@ -244,15 +244,15 @@ class _Life:
             handover = handover_of(self._fabric, record)
             yield from do.hand_over(handover, handover.hosts)
         nova = (yield from do.seconds()) - begun
-        by = yield from _confirmed_by()
+        confirmed = yield from _confirmed()
         limited = yield from rate_limits.limit(self._round, record)
         outside = self._round.outside
         reason = reasons.active_reason(
-            by, record.kind, scripted=outside.scripted, claimed=outside.claims_slots
+            confirmed.by, record.kind, scripted=outside.scripted, claimed=outside.claims_slots
         )
         spent = yield from self._since(record, nova, (yield from do.spent(record.generation)))
         active = yield from do.transition(
-            record, State.ACTIVE, reason, confirmed_by=by, seconds=spent
+            record, State.ACTIVE, reason, confirmed=confirmed, seconds=spent
         )
         return (yield from self._note_limits(active, limited))
 
@@ -482,9 +482,9 @@ class _Life:
         limited = yield from rate_limits.limit(self._round, record)
         if limited is None:
             yield from rate_limits.forget(self._round, record)
-        by = yield from _confirmed_by()
+        confirmed = yield from _confirmed()
         reason = reasons.settled_reason(lifecycle.check_changing(record))
-        settled = yield from do.proceed(record, reason, confirmed_by=by)
+        settled = yield from do.proceed(record, reason, confirmed=confirmed)
         return (yield from self._note_limits(settled, limited))
 
     def _at_stage(
@@ -514,11 +514,11 @@ class _Life:
         if change.next_phase is None and change.freed.size and self._round.hands_over(record):
             yield from self._look_after(record.updated_at)
             yield from _check_left(self._round, record)
-        by = yield from _confirmed_by()
+        confirmed = yield from _confirmed()
         reason = reasons.step_reason(
-            change, self._fabric.topology, by, scripted=self._round.outside.scripted
+            change, self._fabric.topology, confirmed.by, scripted=self._round.outside.scripted
         )
-        return (yield from do.proceed(record, reason + remark, confirmed_by=by))
+        return (yield from do.proceed(record, reason + remark, confirmed=confirmed))
 
 
 def _slot_moves(round: Round, record: AllocationRecord) -> SlotMoves:
@@ -555,6 +555,12 @@ def _confirmed_by() -> Steps[ConfirmedBy]:
     """What confirms the routes that a step has waited for."""
     applied = yield from do.applied()
     return applied.by
+
+
+def _confirmed() -> Steps[Confirmed]:
+    """The evidence of the routes that a step has waited for, and of their keys."""
+    applied = yield from do.applied()
+    return Confirmed.of(applied, (yield from do.time()))
 
 
 def _hand_over_open(

@@ -317,7 +317,8 @@ def test_hosts_are_handed_over_once_routes_are_confirmed():
     names = ("node-0", "node-1")
     assert wanted[0] == do.hand_over.asked(Handover("a", "blue", names), names)
     assert wanted[1].arguments[1] is State.ACTIVE
-    assert wanted[1].named["confirmed_by"] is ConfirmedBy.SWITCHES
+    confirmed = wanted[1].named["confirmed"]
+    assert (confirmed.by, confirmed.routes.generation) == (ConfirmedBy.SWITCHES, 7)
     assert (ended.waiting, ended.idle, len(wanted)) == (None, False, 2)
     unconfirmed = ANSWERS | {do.applied: Applied(6)}
     wanted, ended = decided(life.advance(ROUND, NOTHING_REMEMBERED, asked), unconfirmed)
