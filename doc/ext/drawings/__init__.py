@@ -93,6 +93,11 @@ PICTURES = {
         flows.shared_host,
         "A host with four slots of three tenants, and the bandwidth that its link promises each.",
     ),
+    "queue": Picture(
+        flows.queue,
+        "Hosts over time: running jobs, the reservation of the queue's head, and two jobs that "
+        "overtake it because they end before.",
+    ),
     "keys": Picture(
         flows.keys,
         "Members of partition keys: hosts of a tenant are full members of its key, and limited "

@@ -318,6 +318,49 @@ def keys() -> Canvas:
     return canvas
 
 
+def queue() -> Canvas:
+    """The queue under EASY: the head's reservation, and jobs that overtake without delaying it."""
+    canvas = Canvas(700, 286)
+    left, top, unit, row = 70.0, 34.0, 56.0, 26.0
+    width, height = 10 * unit, 8 * row
+    jobs = (
+        ("running", 0, 3, 0, 5, "currentColor"),
+        ("running", 0, 5, 5, 2, "currentColor"),
+        ("head of the queue: 6 hosts", 5, 9, 0, 6, BLUE),
+        ("brief", 0, 5, 7, 1, GREEN),
+        ("fits until then", 3, 5, 0, 5, GREEN),
+    )
+    cells: set[tuple[int, int]] = set()
+    for name, start, end, first, hosts, colour in jobs:
+        taken = {(t, h) for t in range(start, end) for h in range(first, first + hosts)}
+        assert not taken & cells, f"{name} overlaps"
+        cells |= taken
+        canvas.card(
+            left + start * unit + 1,
+            top + first * row + 1,
+            (end - start) * unit - 2,
+            hosts * row - 2,
+            name,
+            colour=colour,
+            fill=0.2,
+        )
+    reserved = min(start for name, start, *_ in jobs if name.startswith("head"))
+    assert all(end <= reserved for *_, end, _, _, colour in jobs if colour == GREEN)
+    canvas.line((left, top - 6), (left, top + height), (left + width, top + height), arrow=True)
+    canvas.text(left - 10, top + 10, "hosts", at="end", size=12)
+    canvas.text(left + width - 4, top + height + 17, "time", at="end", size=12)
+    x = left + reserved * unit
+    canvas.line((x, top - 6), (x, top + height + 6), colour=BLUE, wide=2, dashed=True)
+    canvas.text(x, top - 12, "reservation", size=12, colour=BLUE)
+    canvas.text(
+        350,
+        276,
+        "Green jobs overtake: they end by the reservation, so the head starts when it would.",
+        size=12,
+    )
+    return canvas
+
+
 Machine = tuple[str, Sequence[tuple[str, str, str]]]
 """A machine: its name, and its programs: name, words, colour."""
 
