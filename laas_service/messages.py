@@ -254,6 +254,18 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """Partition keys whose routes the switches have already, before a sweep with their set ended.
+
+    ``generation`` is that of the set, ``by`` who read the switches.
+    """
+
+    generation: int
+    keys: frozenset[int]
+    by: ConfirmedBy
+
+
+@dataclass(frozen=True, slots=True)
 class AgentReport:
     """What an agent reports.
 

@@ -17,7 +17,7 @@ from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import CableEnds
 from laas_service.messages import FabricState, Running
-from opensm_writer import assemble, fetch, mixtures, publish, reload, render
+from opensm_writer import assemble, fetch, mixtures, publish, reload, render, standing
 from opensm_writer.blocks import Block, differing, patched
 from opensm_writer.counters import CounterReader
 from opensm_writer.desired import subnet_configuration
@@ -26,6 +26,7 @@ from opensm_writer.keys import DesiredKeys, KeyReading, WrongKeys, members_of
 from opensm_writer.links import Comparison, wrong_lids
 from opensm_writer.observer import BackgroundReading, LinkObserver
 from opensm_writer.opensm import NOT_MASTER, OpenSm, Sweep, difference
+from opensm_writer.parse import guid2lid
 from opensm_writer.reload import ReloadNote
 from opensm_writer.set_reader import SetOnDisk, SetReader
 from opensm_writer.site import SiteSettings
@@ -42,6 +43,9 @@ SLOW = 1.0
 
 ``prepared`` waits so long for a reading that it begins.
 """
+
+STANDING_BLOCKS = 4000
+"""Blocks that are read at most to confirm routes before a sweep: more take as long as that."""
 
 BLOCK_TRIES = 3
 """So often in a row the blocks may be read in vain until all tables are read instead."""
@@ -353,6 +357,55 @@ class OpenSmDriver:
             return self._with_keys(observation, current)
         except (Unavailable, OSError) as error:
             return replace(observation, blind=str(error))
+
+    def standing(self) -> frozenset[int]:
+        """Partition keys that are new in the current set, and whose routes need no sweep.
+
+        All entries that pairs of their members use are as in the current set: in every set that
+        OpenSM may write since the tables were last those of a set, and in the switches, from which
+        they are read now. Empty if that cannot be told.
+        """
+        try:
+            return self._standing()
+        except (Unavailable, InvalidFile, OSError) as error:
+            LOG.info("no routes are confirmed before the sweep: %s", error)
+            return frozenset()
+
+    def _standing(self) -> frozenset[int]:
+        opensm, current, note = self._opensm, self.current, self.note
+        if opensm is None or not opensm.blocks_command or not self._reads_back or current is None:
+            return frozenset()
+        others = [other for other in self._sets.others() if other.name != current.name]
+        seen = next((other for other in others if other.name == self._matched), None)
+        if seen is None or seen.partitions is None or current.partitions is None:
+            return frozenset()
+        undisturbed = note.set == current.name and not self.rewriting and not self.is_to_follow
+        if not undisturbed or opensm.role().stands_by:
+            return frozenset()
+        if self.process_name() not in (None, note.process):
+            return frozenset()
+        if current.bare and self._wrong_lids(current.lids, current.cables) is not None:
+            return frozenset()
+        written = [other.rows for other in others if other.generation >= seen.generation]
+        known = set(seen.partitions.partitions)
+        new = [each for each in current.partitions.partitions if each not in known]
+        rows = current.rows
+        lids = guid2lid((self._home / current.name / "guid2lid").read_text(), "guid2lid")
+        ways = standing.Ways(rows, lids, current.cables)
+        stand = {
+            partition.pkey: entries
+            for partition in new
+            if (entries := ways.entries_between(partition.members)) is not None
+            and standing.agree(entries, rows, written)
+        }
+        lid_of = {table.guid: table.lid for table in current.tables}
+        wanted = {b for entries in stand.values() for b in standing.blocks_of(entries, lid_of)}
+        if not wanted or len(wanted) > STANDING_BLOCKS:
+            return frozenset()
+        read = opensm.blocks(wanted, self._home / current.name if current.cables else None)
+        return frozenset(
+            key for key, entries in stand.items() if standing.were_read(entries, rows, read, lid_of)
+        )
 
     def prepared(self) -> bool:
         """Whether ``observe`` need not wait until all tables are read.

@@ -12,7 +12,7 @@ from laas_service.domain.errors import InvalidFile, InvalidInput, Unavailable
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
-from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState, Span
+from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState, Span, Standing
 from opensm_writer import fileset, health, publish, render
 from opensm_writer.desired import subnet_configuration
 from opensm_writer.driver import OpenSmDriver
@@ -124,6 +124,17 @@ class LocalSubnetManager:
 
     def mark_ports(self, fabric: str, wanted: frozenset[PortRef]) -> None:
         """Nothing, see ``marks_differ``."""
+
+    def standing(self, fabric: str) -> Standing | None:
+        """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
+        driver = self._driver(fabric)
+        try:
+            current = driver.current
+        except OSError:
+            return None
+        if current is None or not self.confirmed_by.was_read:
+            return None
+        return Standing(current.generation, driver.standing(), self.confirmed_by)
 
     def prepared(self, fabric: str) -> bool:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""

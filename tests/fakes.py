@@ -26,7 +26,7 @@ from laas_service.domain.errors import Conflict, HostsBusy, LaasError, Unavailab
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
-from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
+from laas_service.messages import Applied, ConfirmedBy, FabricState, Span, Standing
 
 
 class Faults:
@@ -325,6 +325,9 @@ class FakeSubnetManager:
             by=self.by,
             stamp=running.stamp,
         )
+
+    def standing(self, fabric: str) -> Standing | None:
+        return None
 
     def on_disk(self, fabric: str) -> tuple[int, str] | None:
         state = self.published.get(fabric)

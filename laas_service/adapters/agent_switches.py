@@ -10,7 +10,7 @@ from laas_service.app.ports.agents import Agents
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
-from laas_service.messages import Applied, ConfirmedBy, FabricState, Span
+from laas_service.messages import Applied, ConfirmedBy, FabricState, Span, Standing
 
 PAUSE = 0.2
 """Seconds between two reads of the agents' last reports."""
@@ -48,6 +48,10 @@ class AgentSubnetManager:
         self._published[state.fabric] = (self._clock(), state.generation)
         self._wake()
         return {}
+
+    def standing(self, fabric: str) -> Standing | None:
+        """None: agents do not report it."""
+        return None
 
     def prepared(self, fabric: str) -> bool:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``; agents read themselves."""

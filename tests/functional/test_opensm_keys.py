@@ -118,10 +118,10 @@ def write_keys(here: Site, lid: int, port: int, *keys: int, block: int = 0) -> N
     here.sim.run(*command, str(lid), f"{port}:{block}", *(f"{key:#06x}" for key in keys))
 
 
-def write_entries(here: Site, lid: int, ports: bytes) -> None:
-    """Set the first 64 entries of the table of a switch past OpenSM."""
+def write_entries(here: Site, lid: int, ports: bytes, block: int = 0) -> None:
+    """Set 64 entries of the table of a switch past OpenSM."""
     command = ("env", "-C", str(ROOT), sys.executable, "-m", "tests.ibsim_keys")
-    here.sim.run(*command, str(lid), "table", "0", ports.hex())
+    here.sim.run(*command, str(lid), "table", str(block), ports.hex())
 
 
 def repaired(here: Site, tenants: list[Allocation]) -> None:

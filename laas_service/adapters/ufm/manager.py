@@ -23,7 +23,7 @@ from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
 from laas_service.domain.wording import listed
-from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState, Span
+from laas_service.messages import Applied, Condition, ConfirmedBy, FabricState, Span, Standing
 from opensm_writer.desired import chains, guid_text, partitions, with_virtual_ports
 
 LOG = logging.getLogger(__name__)
@@ -199,6 +199,10 @@ class UfmSubnetManager:
     def on_disk(self, fabric: str) -> tuple[int, str] | None:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``."""
         return self._files.on_disk(fabric) if self._files is not None else None
+
+    def standing(self, fabric: str) -> Standing | None:
+        """None: UFM shows no table."""
+        return None
 
     def prepared(self, fabric: str) -> bool:
         """See ``laas_service.app.ports.subnet_manager.SubnetManager``; one request tells all."""

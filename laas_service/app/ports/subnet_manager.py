@@ -9,7 +9,7 @@ from laas_service.app.ports.observations import Observations
 from laas_service.domain.faults.counters import SwitchCounters
 from laas_service.domain.faults.reading import FabricReading
 from laas_service.domain.inventory import PortRef
-from laas_service.messages import Applied, FabricState, Span
+from laas_service.messages import Applied, FabricState, Span, Standing
 
 ReadBack = Callable[[str], Applied]
 """``SubnetManagerReader.applied``, or the same from the record."""
@@ -29,6 +29,13 @@ class SubnetManagerReader(Protocol):
         """The generation, with its stamp, of the files that a set now would replace.
 
         None if there are none, or if they are not kept here.
+        """
+
+    def standing(self, fabric: str) -> Standing | None:
+        """Which partitions of the last publication have their routes in the switches already.
+
+        Every entry that pairs of their members use is read afresh, and no set that a sweep may
+        still write has another one. None where that cannot be told.
         """
 
     def prepared(self, fabric: str) -> bool:

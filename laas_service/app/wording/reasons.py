@@ -28,6 +28,11 @@ RESIZE_REASON = "resize from "
 HANDED_BACK_REASON = "its routes are to be withdrawn"
 
 
+def standing_reason(by: ConfirmedBy) -> str:
+    """``by`` read that the switches have the routes, before the sweep for its keys."""
+    return f"its routes stand already, {CONFIRMATION[by]}; its partition key follows"
+
+
 def active_reason(by: ConfirmedBy, kind: Kind, *, scripted: bool, claimed: bool = False) -> str:
     """``by`` confirmed the routes. With ``scripted`` an operator hands hosts over by a script.
 

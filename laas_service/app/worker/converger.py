@@ -185,6 +185,8 @@ class Converger:
                 self._routes.publish()  # repeated below if it fails
         while waiting:
             problem, still_waiting = self._routes.publish(), []
+            if problem is None:
+                waiting = [self._performer.run(life.note_standing(r)) for r in waiting]
             for record in self._within(seconds, waiting):
                 if problem is None:
                     done = self._advance(round, record)

@@ -15,7 +15,7 @@ from laas_service.app.worker.hooks import Hooks
 from laas_service.app.worker.round import RoutesSeen, WorkerRules
 from laas_service.domain.errors import LaasError, LeaseLost
 from laas_service.domain.faults.observation import Mode
-from laas_service.messages import Applied, Span
+from laas_service.messages import Applied, Span, Standing
 
 LOG = logging.getLogger(__name__)
 
@@ -62,6 +62,8 @@ class RoutePublisher:
     _applied: Applied | None = field(default=None, init=False)  # as read in this round
     _recorded: Applied | None = field(default=None, init=False)  # as recorded last
     _unread: bool = field(default=False, init=False)  # published, and not read back since
+    _standing: Standing | None = field(default=None, init=False)  # of the last publication
+    _asked_standing: bool = field(default=False, init=False)
 
     def begin_round(self) -> None:
         """From now on the switches are asked again what they run."""
@@ -121,6 +123,25 @@ class RoutePublisher:
             if not self._has_lost(applied):
                 self._record(applied)
         return self._applied
+
+    def standing(self) -> Standing | None:
+        """Routes of the last publication that stand already; None once that was read back.
+
+        The switches are asked once.
+        """
+        if not self._unread or self._published is None:
+            return None
+        if not self._asked_standing:
+            self._asked_standing, begun = True, self.hooks.clock()
+            try:
+                self._standing = self.subnet_manager.standing(self.fabric)
+            except LaasError as error:
+                LOG.warning("fabric %s: %s", self.fabric, error)
+            if self._spent is not None:
+                self._spent.seconds[Span.READ_BACK] = self.hooks.clock() - begun
+        stand = self._standing
+        published, _ = self._published.routes
+        return stand if stand is not None and stand.generation == published else None
 
     def spent(self, generation: int) -> Mapping[Span, float]:
         """Seconds of the publication that brought routes of this generation to the switches.
@@ -215,7 +236,7 @@ class RoutePublisher:
                 publish = partial(self.subnet_manager.publish, state)
                 spent.seconds.update(self.hooks.effect("publish", publish))
                 self._spent, self._published = spent, _Published(routes, now)
-                self._unread = True
+                self._unread, self._asked_standing, self._standing = True, False, None
             self._applied = None
         except LeaseLost:
             raise

@@ -35,7 +35,7 @@ from laas_service.app.ports.compute import (
     SlotMoves,
 )
 from laas_service.app.ports.rate_limits import Limited
-from laas_service.app.records import AllocationRecord, Confirmed
+from laas_service.app.records import AllocationRecord, Confirmed, Evidence
 from laas_service.app.wording import reasons, waits
 from laas_service.app.worker import instructions as do
 from laas_service.app.worker.decide import hosts, rate_limits
@@ -85,6 +85,32 @@ def waits_for_routes(round: Round, record: AllocationRecord) -> Steps[bool]:
         return (yield from life.next_action(record)) is Action.PUBLISH
     except Exception:  # its step meets the error again, and deals with it
         return False
+
+
+def note_standing(record: AllocationRecord) -> Next:
+    """The record with evidence of its routes, if they stand before the sweep for its keys ends."""
+    if record.state is not State.ALLOCATING or record.handed_back or _has_routes(record):
+        return record
+    stand = yield from do.standing()
+    keys = set(record.pkeys or (record.pkey,))
+    if stand is None or stand.generation < record.generation or not keys <= stand.keys:
+        return record
+    spent = yield from _since(record, 0.0, (yield from do.spent(stand.generation)))
+    routes = Evidence(stand.by, (yield from do.time()), stand.generation)
+    reason = reasons.standing_reason(stand.by)
+    try:
+        return (
+            yield from do.transition(
+                record,
+                record.state,
+                reason,
+                confirmed=Confirmed(stand.by, routes),
+                seconds={span: spent[span] for span in spent.keys() - {Span.NOVA}},
+            )
+        )
+    except LaasError as error:  # its next step finds out
+        yield Log(f"allocation {record.id}: {error}", logging.INFO)
+        return record
 
 
 def still_waits(round: Round, record: AllocationRecord, problem: str | None) -> Steps[None]:
@@ -244,13 +270,14 @@ class _Life:
             handover = handover_of(self._fabric, record)
             yield from do.hand_over(handover, handover.hosts)
         nova = (yield from do.seconds()) - begun
-        confirmed = yield from _confirmed()
+        confirmed = yield from _confirmed(record)
         limited = yield from rate_limits.limit(self._round, record)
         outside = self._round.outside
         reason = reasons.active_reason(
             confirmed.by, record.kind, scripted=outside.scripted, claimed=outside.claims_slots
         )
-        spent = yield from self._since(record, nova, (yield from do.spent(record.generation)))
+        routes = {} if _has_routes(record) else (yield from do.spent(record.generation))
+        spent = yield from _since(record, nova, routes)
         active = yield from do.transition(
             record, State.ACTIVE, reason, confirmed=confirmed, seconds=spent
         )
@@ -262,17 +289,6 @@ class _Life:
         record, unlimited = yield from noted
         self.memory = replace(self.memory, rate_limits=replace(remembered, unlimited=unlimited))
         return record
-
-    def _since(
-        self, record: AllocationRecord, nova: float, routes: Mapping[Span, float]
-    ) -> Steps[Mapping[Span, float]]:
-        """Where the time since the last entry of the history went; the rest is waiting.
-
-        ``nova`` are the seconds of the step that just ended.
-        """
-        spent = {**routes, Span.NOVA: nova}
-        since = ((yield from do.time()) - record.updated_at).total_seconds()
-        return {Span.WAIT: max(0.0, since - sum(spent.values())), **spent}
 
     def _give_up(self, record: AllocationRecord, unusable: str) -> Next:
         """Give up a placement with hosts that cannot be used; it is placed anew.
@@ -298,7 +314,7 @@ class _Life:
             yield from self._unlock(record)
             yield from do.take_back(handover_of(self._fabric, record))
         nova = (yield from do.seconds()) - begun
-        spent = yield from self._since(record, nova, {})
+        spent = yield from _since(record, nova, {})
         return (yield from do.hand_back(record, seconds=spent))
 
     def _cut_off(self, record: AllocationRecord) -> Next:
@@ -319,7 +335,7 @@ class _Life:
         by = yield from _confirmed_by()
         scripted = self._round.outside.scripted
         reason = reasons.freed_reason(by, record.kind, scripted=scripted)
-        spent = yield from self._since(record, nova, (yield from do.spent(record.generation)))
+        spent = yield from _since(record, nova, (yield from do.spent(record.generation)))
         return (yield from do.free(record, reason, confirmed_by=by, seconds=spent))
 
     # -- placement ------------------------------------------------------------------------
@@ -482,7 +498,7 @@ class _Life:
         limited = yield from rate_limits.limit(self._round, record)
         if limited is None:
             yield from rate_limits.forget(self._round, record)
-        confirmed = yield from _confirmed()
+        confirmed = yield from _confirmed(record)
         reason = reasons.settled_reason(lifecycle.check_changing(record))
         settled = yield from do.proceed(record, reason, confirmed=confirmed)
         return (yield from self._note_limits(settled, limited))
@@ -514,7 +530,7 @@ class _Life:
         if change.next_phase is None and change.freed.size and self._round.hands_over(record):
             yield from self._look_after(record.updated_at)
             yield from _check_left(self._round, record)
-        confirmed = yield from _confirmed()
+        confirmed = yield from _confirmed(record)
         reason = reasons.step_reason(
             change, self._fabric.topology, confirmed.by, scripted=self._round.outside.scripted
         )
@@ -551,16 +567,39 @@ def _all_moves(round: Round, record: AllocationRecord) -> ServerMoves:
     return ServerMoves(record.id, record.project_id, targets, live)
 
 
+def _since(
+    record: AllocationRecord, nova: float, routes: Mapping[Span, float]
+) -> Steps[Mapping[Span, float]]:
+    """Where the time since the last entry of the history went; the rest is waiting.
+
+    ``nova`` are the seconds of the step that just ended.
+    """
+    spent = {**routes, Span.NOVA: nova}
+    since = ((yield from do.time()) - record.updated_at).total_seconds()
+    return {Span.WAIT: max(0.0, since - sum(spent.values())), **spent}
+
+
 def _confirmed_by() -> Steps[ConfirmedBy]:
     """What confirms the routes that a step has waited for."""
     applied = yield from do.applied()
     return applied.by
 
 
-def _confirmed() -> Steps[Confirmed]:
-    """The evidence of the routes that a step has waited for, and of their keys."""
+def _confirmed(record: AllocationRecord) -> Steps[Confirmed]:
+    """The evidence of the routes that a step has waited for, and of their keys.
+
+    Evidence of these routes that is recorded already stays.
+    """
     applied = yield from do.applied()
-    return Confirmed.of(applied, (yield from do.time()))
+    confirmed = Confirmed.of(applied, (yield from do.time()))
+    earlier = record.routes_confirmed if _has_routes(record) else None
+    return confirmed if earlier is None else replace(confirmed, routes=earlier)
+
+
+def _has_routes(record: AllocationRecord) -> bool:
+    """Whether its present routes are confirmed."""
+    evidence = record.routes_confirmed
+    return evidence is not None and evidence.generation >= record.generation
 
 
 def _hand_over_open(

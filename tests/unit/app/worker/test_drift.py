@@ -24,7 +24,7 @@ from laas_service.app.records import Drift, DriftFacts
 from laas_service.app.worker import instructions as do
 from laas_service.app.worker.decide import drift
 from laas_service.domain.errors import NotFound, Unavailable
-from laas_service.messages import Applied, Condition, FabricState, Initiator, Span
+from laas_service.messages import Applied, Condition, FabricState, Initiator, Span, Standing
 from opensm_writer.local import LocalSubnetManager
 from opensm_writer.opensm import OpenSm
 from tests.unit.app.worker.test_converger import World
@@ -346,6 +346,9 @@ class OpenSmBeside:
 
     def applied(self, fabric: str) -> Applied:
         return self.manager.applied(fabric)
+
+    def standing(self, fabric: str) -> Standing | None:
+        return None
 
     def on_disk(self, fabric: str) -> tuple[int, str] | None:
         return self.manager.on_disk(fabric)
