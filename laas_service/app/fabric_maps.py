@@ -334,6 +334,8 @@ def _tenants(record: AllocationRecord, crossed: int | None) -> list[dict[str, An
         "updated_at": record.updated_at,
         "created_at": record.created_at,
         "ends_at": record.ends_at,
+        "movable": record.consent.movable,
+        "moves_at": record.moves_at,
     }
     return [tenant]
 

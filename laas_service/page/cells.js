@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cell in words, and choosing one.
+import { buttons } from "./acting.js";
+import { actionsOnPart } from "./actions.js";
 import { intoView, placeOf, redraw } from "./drawing.js";
 import { at, element, label, measuredText, portName, promisedText } from "./helpers.js";
-import { FIRST, FREE, OTHERS, STATES, UNKNOWN_LOAD, WITHHELD, map, setChosen } from "./state.js";
+import { FIRST, FREE, OTHERS, STATES, UNKNOWN_LOAD, WITHHELD, given, map, setChosen } from "./state.js";
 import { showTenant } from "./tenant.js";
 
 export function switchName(level, row) {
@@ -61,6 +63,20 @@ export function choose(panel, cell, move = true) {
   if (owner >= FIRST) at("cell").append(element("p", {}, element("button", {
     type: "button", id: "show-owner", click: () => showTenant(owner - FIRST) },
   `Show ${label(map.tenants[owner - FIRST])}`)));
+  if (given.acts && map.everything) at("cell").append(element("p", { class: "acts" }, ...partButtons(panel, cell)));
   if (move) intoView(panel, cell);
   redraw();
+}
+function partButtons(panel, cell) {
+  const { row } = placeOf(panel, cell), state = STATES[panel.state[cell]];
+  const owner = panel.owner[cell] >= FIRST ? ownerName(panel.owner[cell]) : "";
+  const [, name] = describe(panel, cell)[0], number = map.hostOfCell.get(cell);
+  const hosts = panel.name === "hosts", level = panel.name === "spine" ? "l2" : "leaf";
+  const part = hosts && number === undefined ? []
+    : buttons(actionsOnPart(map.fabric, hosts ? "host" : "link", name, state, owner));
+  const above = switchName(level, row).name;
+  const fault = (map.faults || []).find((one) => one.kind === "switch" && one.name === above);
+  const kind = level === "leaf" ? "leaf" : "switch";
+  return [...part, ...(above ? buttons(actionsOnPart(map.fabric, kind, above, fault ? fault.state : "",
+    "each allocation there").map((one) => ({ ...one, text: `${one.text}: ${above}` }))) : [])];
 }

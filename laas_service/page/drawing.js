@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draws the matrices: the work of a frame does not grow with the fabric.
+import { room } from "./actions.js";
 import { at, css } from "./helpers.js";
-import { GAP, TITLES, chosen, colours, map, panels, setView, view } from "./state.js";
+import { GAP, TITLES, chosen, colours, map, panels, proposal, setView, view } from "./state.js";
 
 export const canvas = at("cells");
 const pen = canvas.getContext("2d", { alpha: false });
@@ -99,7 +100,8 @@ function drawPod(panel, pod, ratio) {
 }
 function mark(panel) {
   const { scale } = view, ratio = window.devicePixelRatio || 1;
-  const would = map.question && map.question.cells ? map.question.cells[panel.name] : null;
+  const cells = proposal || (map.question && map.question.cells);
+  const would = cells ? cells[panel.name] : null;
   if (would) {
     pen.strokeStyle = css(colours.ink);
     pen.lineWidth = Math.max(1, Math.min(3 * ratio, scale / 5));

@@ -17,7 +17,8 @@ export function tenantTable(numbers) {
   table("tenants", ["Name", "State", "Hosts", "Links", "Shape"],
     numbers.slice(0, MOST_ROWS).map((number) => {
       const tenant = map.tenants[number];
-      return [element("button", { type: "button", click: () => showTenant(number) }, label(tenant)),
+      return [element("button", { type: "button", "data-tenant": label(tenant), click: () => showTenant(number) },
+        label(tenant)),
         stateText(tenant), tenant.hosts, tenant.leaf_links + tenant.spine_links, tenant.shape];
     }), "No tenant.");
   at("more-tenants").textContent = numbers.length > MOST_ROWS

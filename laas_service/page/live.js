@@ -74,5 +74,6 @@ export const live = (() => {
   setInterval(() => etag && say(), 1000);
   document.addEventListener("visibilitychange", () => etag && !document.hidden && wait(0));
   window.addEventListener("online", () => etag && wait(0));
-  return { follow, stop };
+  const now = () => etag && wait(0); // something was done: look at once
+  return { follow, now, stop };
 })();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrices of a map, unpacked, and where their pods stand.
 import { bytes, words } from "./helpers.js";
-import { GAP, UNKNOWN_LOAD } from "./state.js";
+import { GAP, UNKNOWN_LOAD, panels } from "./state.js";
 
 export function matrix(map, name) {
   const raw = map.matrices[name];
@@ -30,14 +30,23 @@ export function arranged(map) {
   hosts.x = 0;
   leaf.x = hosts.columns + GAP;
   spine.x = leaf.x + leaf.columns + (leaf.columns ? GAP : 0);
-  const panels = [hosts, leaf, spine].filter((panel) => panel.rows && panel.columns);
+  const made = [hosts, leaf, spine].filter((panel) => panel.rows && panel.columns);
   map.hostOfCell = new Map();
   map.hosts.forEach((host, number) => host[1].forEach((c) => map.hostOfCell.set(c, number)));
   map.pods = map.tree.m[2];
-  map.podWidth = Math.max(...panels.map((panel) => panel.x + panel.columns)) + 2 * GAP;
-  map.podHeight = Math.max(...panels.map((panel) => panel.band)) + 1;
+  map.podWidth = Math.max(...made.map((panel) => panel.x + panel.columns)) + 2 * GAP;
+  map.podHeight = Math.max(...made.map((panel) => panel.band)) + 1;
   map.l2PerPod = Math.max(1, Math.floor(width1 / down));
   map.spinesPerGroup = Math.max(1, Math.floor(width2 / up));
   map.tenantOf = new Map(map.tenants.map((tenant, number) => [tenant.id, number]));
-  return panels;
+  return made;
+}
+
+// The panel and cell of a link, by the parts of its id.
+export function cable([, kind, pod, low, up]) {
+  const panel = panels.find((one) => one.name === kind);
+  if (!panel) return null;
+  const row = Number(pod) * panel.band + Number(low);
+  return row < panel.rows && Number(low) < panel.band && Number(up) < panel.columns
+    ? [panel, row * panel.columns + Number(up)] : null;
 }

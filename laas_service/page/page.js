@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page: fetches maps, shows them, and keeps what the person looks at.
-import "./input.js";
-import { choose } from "./cells.js";
+import { act } from "./acting.js";
+import { creation } from "./actions.js";
+import { readAddress, writtenAddress } from "./address.js";
+import { choose, describe } from "./cells.js";
 import { paintPanels } from "./colouring.js";
 import { canvas, redraw, whole } from "./drawing.js";
 import { at, element } from "./helpers.js";
+import "./input.js";
 import { live } from "./live.js";
 import { arranged } from "./model.js";
-import { texts } from "./overview.js";
+import { attention, texts } from "./overview.js";
 import { find } from "./search.js";
 import { login } from "./sign_in.js";
 import {
-  chosen, focusTenant, given, map, panels, setChosen, setFocus, setGiven, setMap, setPanels, setView, view,
+  chosen, focusTenant, given, map, panels, setChosen, setFocus, setGiven, setMap, setObservation,
+  setPanels, setView, view,
 } from "./state.js";
+import { showTenant } from "./tenant.js";
 
 function load(document_) {
   const same = map && JSON.stringify(map.tree) === JSON.stringify(document_.tree);
@@ -31,7 +36,9 @@ function load(document_) {
   const focus = focusedButton();
   texts();
   if (same) find(at("search").value, false);
+  else visit();
   focus();
+  observed().catch(() => setObservation(null));
 }
 // Tables are made anew; the button that had the focus has it again afterwards.
 function focusedButton() {
@@ -74,6 +81,38 @@ async function fetchMap(query) {
   document.documentElement.dataset.ready = "yes";
 }
 
+// The address follows what is looked at, and what it says is looked at when the page opens.
+function visit() {
+  const looks = readAddress(location.hash), number = map.tenantOf.get(looks.tenant);
+  if (looks.colour && looks.colour !== at("colour").value) {
+    at("colour").value = looks.colour;
+    if (!at("colour").value) at("colour").value = "owner";
+    paintPanels();
+  }
+  if (number !== undefined && focusTenant !== number) showTenant(number);
+  if (looks.cell) find(looks.cell);
+}
+function noteAddress() {
+  if (!map) return;
+  const [, cell] = chosen ? describe(chosen.panel, chosen.cell)[0] : [];
+  const colour = at("colour").value;
+  const hash = writtenAddress({ tenant: focusTenant === null ? "" : map.tenants[focusTenant].id, cell,
+    colour: colour === "owner" ? "" : colour });
+  if (hash !== location.hash) history.replaceState(null, "", hash || location.pathname + location.search);
+}
+for (const kind of ["click", "keyup", "change"]) document.addEventListener(kind, noteAddress);
+window.addEventListener("hashchange", () => map && visit());
+
+// what operators see of observation, beside the map; others are refused, which is no error
+async function observed() {
+  if (!given.acts || !map.everything) return;
+  const fabric = map.fabric;
+  const answer = await login.ask(`v1/fabrics/${encodeURIComponent(fabric)}/observation`);
+  if (fabric !== map.fabric) return;
+  setObservation(answer.ok ? await answer.json() : null);
+  attention();
+}
+
 // where there are logins the page does not know of any fabric before
 async function fabrics() {
   try {
@@ -100,6 +139,10 @@ at("fabric").addEventListener("change", () => {
   show();
 });
 
+at("new").addEventListener("submit", (event) => {
+  event.preventDefault();
+  act(creation(Object.fromEntries(new FormData(at("new"))), map.fabric));
+});
 at("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   fetchMap({ hosts: at("ask-hosts").value });

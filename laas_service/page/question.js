@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Would it fit, where, and what is in the way.
+import { buttons } from "./acting.js";
+import { room } from "./actions.js";
 import { redraw } from "./drawing.js";
 import { at, counted, element, label } from "./helpers.js";
 import { given, map } from "./state.js";
@@ -41,6 +43,8 @@ export function question() {
   if (asked.moves && asked.moves.length) lines.push(
     element("h3", {}, `Or move these (${counted(asked.moved_hosts, "host", "hosts")} to new places)`),
     element("ul", { id: "to-move" }, ...named(asked.moves)));
+  if (given.acts && map.everything && !asked.fits && asked.hosts)
+    lines.push(element("p", { class: "acts" }, ...buttons([room(map.fabric, asked.hosts)])));
   box.replaceChildren(...lines);
   redraw();
 }

@@ -3,6 +3,7 @@
 import { choose, describe } from "./cells.js";
 import { at, counted } from "./helpers.js";
 import { hostTable, tenantTable } from "./lists.js";
+import { cable } from "./model.js";
 import { focusTenant, map, panels } from "./state.js";
 import { showTenant } from "./tenant.js";
 
@@ -30,13 +31,6 @@ export function find(text, move = true) {
   if (hit) kinds.push(describe(hit[0], hit[1]).slice(0, 2).map((fact) => fact.join(" ")).join(", "));
   status.textContent = tenants.length || hosts.length || hit ? `Found: ${kinds.join(", ")}.`
     : "Nothing of that name here.";
-}
-function cable([, kind, pod, low, up]) {
-  const panel = panels.find((one) => one.name === kind);
-  if (!panel) return null;
-  const row = Number(pod) * panel.band + Number(low);
-  return row < panel.rows && Number(low) < panel.band && Number(up) < panel.columns
-    ? [panel, row * panel.columns + Number(up)] : null;
 }
 function exact(wanted, hosts) {
   const number = hosts.find((one) => map.hosts[one][0].toLowerCase() === wanted

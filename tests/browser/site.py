@@ -19,6 +19,8 @@ from laas_service.adapters.db.engine import connect
 from laas_service.domain.topology import Topology, Xgft
 from tests.functional.api.conftest import Deployment
 
+HOSTS_32 = Topology(Xgft((4, 4, 2), (1, 4, 4)))
+
 HOSTS_1024 = Topology(Xgft((16, 8, 8), (1, 16, 8)))
 """1,024 hosts on 64 leaves in 8 pods; two hosts for each uplink of an L2 switch."""
 

@@ -29,7 +29,7 @@ from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.topology import Topology, Xgft
 from tests.browser.chromium import Chromium, main_thread, tasks
-from tests.browser.site import HOSTS_1024, Site, served
+from tests.browser.site import HOSTS_32, HOSTS_1024, Site, served
 from tests.functional.api.test_tenants import TokensAsHeaders
 from tests.shared import SHARED
 
@@ -42,8 +42,6 @@ LOAD_MS, FRAME_MS = 1000, 16
 """Processor time of the page's main thread: until the whole map is painted, and for a frame."""
 
 NEXT_FRAME = "new Promise((d) => requestAnimationFrame(() => requestAnimationFrame(d)))"
-
-HOSTS_32 = Topology(Xgft((4, 4, 2), (1, 4, 4)))
 
 
 @pytest.fixture(scope="module")

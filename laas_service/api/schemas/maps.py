@@ -11,6 +11,7 @@ from laas_service.api.schemas.base import Schema
 from laas_service.api.schemas.fabrics import CrossedBy, CrossedMore, RiskFitAnswer
 from laas_service.app.lifecycle import State
 from laas_service.domain.allocation import Refusal
+from laas_service.domain.moves.consent import Movable
 
 Cells = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*=*$")]
 """Base64, one number a cell, by rows."""
@@ -89,6 +90,10 @@ class MapTenant(Schema):
     """When it last changed."""
     created_at: AwareDatetime
     ends_at: AwareDatetime | None
+    movable: Movable
+    """Its consent to moves."""
+    moves_at: AwareDatetime | None
+    """When its announced move begins; null: none is announced."""
     hosts: int
     leaf_links: int
     spine_links: int
