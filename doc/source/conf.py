@@ -21,6 +21,7 @@ extensions = [
     "reno.sphinxext",
     "result_figures",
     "self_contained",
+    "sentence_length",
     "sequence_drawing",
     "sphinx_argparse_cli",
 ]
@@ -41,3 +42,10 @@ openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 openstackdocs_pdf_link = False
 nitpicky = True
+sentences_unchecked = [
+    "reference/api",
+    "reference/cli/",
+    "reference/configuration",
+    "reference/policy",
+    "reference/release-notes",
+]
