@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from laas_service.domain.errors import Unavailable
+from laas_service.domain.errors import InvalidFile, Unavailable
 from opensm_writer import fileset, render
 from opensm_writer.opensm import OpenSm
 from opensm_writer.parse import PartitionFile, SwitchTable, guid2lid
@@ -61,6 +61,23 @@ def reload_set(home: Path, opensm: OpenSm) -> None:
     note = prepare(home, opensm)
     opensm.reload()
     fileset.replace_file(home / ".told", json.dumps(asdict(replace(note, done=True))))
+
+
+def take_as_read(home: Path) -> bool:
+    """Note that OpenSM has read the current set, if it has read one with the same files.
+
+    Whether the switches still have these tables and keys is for the next reading to say. Raises:
+    OSError.
+    """
+    note, current = read_note(home), fileset.current_set(home)
+    try:
+        files = [fileset.read_manifest(each).files for each in (home / note.set, current)]
+    except InvalidFile:
+        return False
+    if files[0] != files[1]:
+        return False
+    fileset.replace_file(home / ".told", json.dumps(asdict(replace(note, set=current.name))))
+    return True
 
 
 def begin_rewriting(

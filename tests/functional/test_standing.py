@@ -184,3 +184,26 @@ def test_a_worker_records_routes_that_stand_before_the_keys(tmp_path):
         assert (inside.state, store.allocations.get("across").state) == (State.ACTIVE,) * 2
         placed = [each.placed for each in store.allocations.page() if each.placed is not None]
         assert leaving(here, placed) == set()
+
+
+def test_a_set_with_the_same_files_needs_no_sweep():
+    """The switches are read afresh: tables that another manager wrote meanwhile are found."""
+    with reading_blocks() as here:
+        here.boot(TENANTS[:2])
+        log = here.sim.directory / "osm.log"
+        sweeps = log.read_text().count("SUBNET UP")
+        here.change(TENANTS[:2])
+        assert log.read_text().count("SUBNET UP") == sweeps
+        with attacked(here, TENANTS[1], Random(3)):
+            here.manager = LocalSubnetManager(here.sim.directory / "files", here.opensm, patience=1)
+            assert "differ" in str(here.manager.applied("site").problem)
+        here.manager = LocalSubnetManager(here.sim.directory / "files", here.opensm, patience=300)
+        here.confirm()
+        with attacked(here, TENANTS[1], Random(3)):
+            here.manager.publish(here.state(TENANTS[:2]))
+            assert leaving(here, TENANTS[:2]) == {TENANTS[1].id}
+            driver = here.manager._driver("site")
+            assert driver.observe(driver.note.mark).matches is None
+        here.confirm()
+        here.change(TENANTS)
+        assert log.read_text().count("SUBNET UP") > sweeps

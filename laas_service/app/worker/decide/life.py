@@ -108,8 +108,7 @@ def note_standing(record: AllocationRecord) -> Next:
                 seconds={span: spent[span] for span in spent.keys() - {Span.NOVA}},
             )
         )
-    except LaasError as error:  # its next step finds out
-        yield Log(f"allocation {record.id}: {error}", logging.INFO)
+    except ConcurrentUpdate:  # its next step starts anew
         return record
 
 
