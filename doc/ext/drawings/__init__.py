@@ -115,6 +115,16 @@ PICTURES = {
         flows.agents,
         "Controllers run API and worker; each subnet manager has an agent that calls them.",
     ),
+    "aggregates": Picture(
+        flows.aggregates,
+        "All managed hosts are in the pool, which accepts nobody; the hosts of an allocation are "
+        "also in an aggregate that accepts its project alone.",
+    ),
+    "ufm": Picture(
+        flows.ufm,
+        "A worker asks UFM for partitions over REST; an agent on UFM's machine puts the files of "
+        "routes where UFM's subnet manager reads them.",
+    ),
     "slurm": Picture(
         flows.slurm,
         "laas-slurm beside slurmctld asks the service for the links of each job; the prolog on "

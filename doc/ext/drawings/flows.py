@@ -481,6 +481,85 @@ def agents() -> Canvas:
     )
 
 
+def aggregates() -> Canvas:
+    """Hosts of Nova: in the pool they accept nobody, in an aggregate one project."""
+    canvas = Canvas(700, 292)
+    canvas.box(8, 8, 684, 72, fill=0.05, dashed=True)
+    canvas.text(24, 32, "laas-pool", at="start", bold=True)
+    canvas.text(24, 50, "accepts nobody", at="start", size=12)
+    owned = {2: BLUE, 3: BLUE, 4: BLUE, 7: ORANGE, 8: ORANGE}
+    places = {number: 170 + 54 * number for number in range(10)}
+    for number, x in places.items():
+        colour = owned.get(number, "currentColor")
+        canvas.box(x - 20, 26, 40, 32, colour=colour, fill=0.25 if number in owned else 0.05)
+        canvas.text(x, 47, f"n{number}", size=12)
+    for name, first, last, colour in (("blue", 2, 4, BLUE), ("orange", 7, 8, ORANGE)):
+        left, right = places[first] - 26, places[last] + 26
+        middle = (left + right) / 2
+        canvas.line((middle - 14, 80), (middle - 14, 150), arrow=True, wide=1.8, colour=colour)
+        canvas.line((middle + 14, 150), (middle + 14, 81), arrow=True, wide=1.8, colour=colour)
+        canvas.card(
+            middle - 90,
+            152,
+            180,
+            58,
+            f"laas-{name.upper()}",
+            [f"only project {name}"],
+            colour=colour,
+            fill=0.2,
+        )
+    canvas.text(304, 112, "handed over when", at="end", size=12)
+    canvas.text(304, 127, "routes are confirmed", at="end", size=12)
+    canvas.text(360, 112, "taken back", at="start", size=12)
+    canvas.text(360, 127, "when empty", at="start", size=12)
+    canvas.lines(
+        8,
+        240,
+        [
+            "The tenant filter keeps others out, the limit to the aggregate the tenant in, and",
+            "LaasTenantFilter closes what both leave open. A host joins the pool when it is empty.",
+        ],
+        at="start",
+    )
+    return canvas
+
+
+def ufm() -> Canvas:
+    """UFM as the subnet manager."""
+    return _machines(
+        [
+            (
+                "controllers",
+                [
+                    ("laas-api", "offers the set", BLUE),
+                    ("laas-worker", "removes, adds, asks", BLUE),
+                ],
+            ),
+            (
+                "machine of UFM",
+                [
+                    ("laas-opensm-agent", "puts the files there", ORANGE),
+                    ("UFM", "partitions, jobs, ports", ORANGE),
+                ],
+            ),
+            (
+                "fabric",
+                [
+                    ("subnet manager", "of UFM, reads the files", ORANGE),
+                    ("switches", "keys and tables", "currentColor"),
+                ],
+            ),
+        ],
+        [
+            _Way(0, 0, 0, "https", back=True),
+            _Way(0, 1, 1, "REST"),
+            _Way(1, 0, 0, "files"),
+            _Way(1, 1, 0, ""),
+        ],
+        "UFM's own answer confirms the partitions. It tells no forwarding tables.",
+    )
+
+
 def slurm() -> Canvas:
     """A cluster of Slurm."""
     return _machines(
