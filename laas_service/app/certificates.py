@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laas_service.app.components import with_ledger
 from laas_service.app.lookup import Lookup
 from laas_service.app.ports.store import Store
 from laas_service.app.records import AllocationRecord, Caller, Holding
@@ -61,7 +60,7 @@ class Certificates:
         if route is None or not route.allocation.isolated:
             fix = "certificates are for allocations that hold hosts and links of their own"
             raise Conflict(f"{record.name!r} has no certificate: {fix}")
-        fabric, ledger = with_ledger(self._store, record.fabric)
+        fabric, ledger = self._store.fabrics.with_ledger(record.fabric)
         found = self._store.faults.counter_findings(record.fabric)
         counted = tenant_traffic(found, [record])
         statement = _Statement(

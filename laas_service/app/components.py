@@ -3,7 +3,6 @@
 """The use cases of components: hosts, links and switches, their states and descriptions."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from laas_service.app.ports.store import Store
 from laas_service.app.records import Caller, FabricRecord, HostState, LinkState, SwitchState
@@ -181,7 +180,7 @@ class ComponentUseCases:
         return inventory.host(*self._with_ledger(fabric_id), number, self._said(fabric_id))
 
     def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
-        return with_ledger(self._store, fabric_id)
+        return self._store.fabrics.with_ledger(fabric_id)
 
     def _said(self, fabric_id: str) -> inventory.Said:
         return what_is_said(self._store, fabric_id)
@@ -199,12 +198,3 @@ def what_is_said(store: Store, fabric_id: str) -> inventory.Said:
     words, observation = store.components.words(fabric_id), store.faults.observation(fabric_id)
     names = store.faults.host_memory(fabric_id).names
     return inventory.Said(words, observation, store.components.virtual_ports(fabric_id), names)
-
-
-def with_ledger(store: Store, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
-    """The fabric and its ledger at the same generation."""
-    while True:
-        fabric = store.fabrics.get(fabric_id)
-        ledger, generation = store.fabrics.ledger(fabric_id)
-        if ledger.topology is fabric.topology:  # else a re-import came in between
-            return replace(fabric, generation=generation), ledger

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from laas_service.app import lifecycle
 from laas_service.app.admission_queue import AdmissionQueue
@@ -57,21 +57,14 @@ Cells = dict[str, dict[int, list[dict[str, Any]]]]
 """What is shown, by matrix and cell."""
 
 
-class SharedHostsMap(Protocol):
-    """The sections of a map that only shared hosts have."""
+PromiseCells = Callable[[FabricRecord, LedgerView, Viewer], Cells]
+"""Shows what links promise on hosts that the viewer's allocations share."""
 
-    def promises(self, fabric: FabricRecord, ledger: LedgerView, viewer: Viewer) -> Cells:
-        """What links promise on hosts that the viewer's allocations share."""
-
-    def answer(
-        self,
-        caller: Caller,
-        asked: AllocationRequest,
-        risks: Sequence[float],
-        budget: RequestBudget,
-        everything: bool,
-    ) -> dict[str, Any]:
-        """Whether slots fit, on which hosts, and how many such tenants at other risks."""
+SlotAnswer = Callable[
+    [Caller, AllocationRequest, Sequence[float], RequestBudget, bool], dict[str, Any]
+]
+"""Says whether slots fit, on which hosts (if everything may be seen), and how many such tenants at
+other risks."""
 
 
 class FabricMaps:
@@ -82,7 +75,8 @@ class FabricMaps:
         store: Store,
         lookup: Lookup,
         queue: AdmissionQueue,
-        shared: SharedHostsMap,
+        promises: PromiseCells,
+        slot_answer: SlotAnswer,
         *,
         search_budget: int,
         clock: Callable[[], datetime],
@@ -90,7 +84,8 @@ class FabricMaps:
         self._store = store
         self._lookup = lookup
         self._queue = queue
-        self._shared = shared
+        self._promises = promises
+        self._slot_answer = slot_answer
         self._search_budget = search_budget
         self._clock = clock
         self._revisions: dict[str, tuple[float, str]] = {}
@@ -156,7 +151,7 @@ class FabricMaps:
             **drawn,
             "fabric": fabric_id,
             "promises": section(
-                "promises", lambda: self._shared.promises(fabric, ledger, viewer), nothing
+                "promises", lambda: self._promises(fabric, ledger, viewer), nothing
             ),
             "generation": fabric.generation,
             "at": self._clock(),
@@ -182,11 +177,7 @@ class FabricMaps:
         return f"{known} {int(self._clock().timestamp() // EXPECTED)}"
 
     def _with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
-        while True:
-            fabric = self._store.fabrics.get(fabric_id)
-            ledger, _ = self._store.fabrics.ledger(fabric_id)
-            if ledger.topology is fabric.topology:  # else a re-import came in between
-                return fabric, ledger
+        return self._store.fabrics.with_ledger(fabric_id)
 
     def _series(
         self, fabric_id: str, records: list[AllocationRecord], project_id: str | None
@@ -264,7 +255,7 @@ class FabricMaps:
         """
         budget = RequestBudget(self._search_budget)
         if not asked.kind.whole_hosts:
-            return self._shared.answer(caller, asked, risks, budget, everything)
+            return self._slot_answer(caller, asked, risks, budget, everything)
         policy = BudgetedPolicy(self._lookup.policy(asked.policy), budget)
         request = Request("", asked.hosts)
         answer = propose(policy, ledger, request)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from laas_service.app import lifecycle, safeguards
-from laas_service.app.components import what_is_said, with_ledger
+from laas_service.app.components import what_is_said
 from laas_service.app.kinds import Kinds
 from laas_service.app.lifecycle import LIVE
 from laas_service.app.ports.allocations import every_allocation
@@ -97,7 +97,7 @@ class FabricUseCases:
 
         Raises: NotFound.
         """
-        fabric, ledger = with_ledger(self._store, fabric_id)
+        fabric, ledger = self._store.fabrics.with_ledger(fabric_id)
         return fabric, idle_components(ledger, fabric.inventory)
 
     def crossed(self, fabric_id: str) -> tuple[FabricRecord, CrossedLinks, dict[Link, str]]:
@@ -105,13 +105,13 @@ class FabricUseCases:
 
         Raises: NotFound.
         """
-        fabric, ledger = with_ledger(self._store, fabric_id)
+        fabric, ledger = self._store.fabrics.with_ledger(fabric_id)
         found = crossed_links(ledger, fabric.inventory)
         return fabric, found, why_crossed(ledger, fabric.inventory, found.links)
 
     def shared_plane(self, fabric_id: str) -> tuple[FabricRecord, common_plane_cost.Reach]:
         """The fabric, and what its common plane reaches. Raises: NotFound."""
-        fabric, ledger = with_ledger(self._store, fabric_id)
+        fabric, ledger = self._store.fabrics.with_ledger(fabric_id)
         return fabric, common_plane_cost.reach(ledger, fabric.inventory, ledger.shared_plane)
 
     def set_shared_plane(
@@ -140,7 +140,7 @@ class FabricUseCases:
         Raises:
             NotFound, InvalidInput: as ``set_shared_plane``.
         """
-        fabric, ledger = with_ledger(self._store, fabric_id)
+        fabric, ledger = self._store.fabrics.with_ledger(fabric_id)
         plane = CommonPlane.of(fabric.topology.tree, l2, spines)
         costs = common_plane_cost.costs(ledger, plane, self._policies, self._search_budget)
         return fabric, common_plane_cost.reach(ledger, fabric.inventory, plane), costs
@@ -179,7 +179,7 @@ class FabricUseCases:
 
     def utilization(self, fabric_id: str) -> Utilization:
         """Raises: NotFound."""
-        fabric, ledger = with_ledger(self._store, fabric_id)
+        fabric, ledger = self._store.fabrics.with_ledger(fabric_id)
         records = list(every_allocation(self._store.allocations, fabric=fabric_id, states=LIVE))
         return replace(
             utilization(fabric, ledger, Counter(record.state for record in records)),

@@ -9,7 +9,7 @@ empty shared hosts, do not depend on each other, so all are.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -268,7 +268,7 @@ class Moves:
             ]
         fresh = known.keyed is None and (key is not None or plan.recorded != known.newest)
         if announcements or (fresh and (key is not None or plan.moves)):
-            ids = self._store.placement_changes.record_plan(
+            told = self._store.placement_changes.record_plan(
                 asked.question,
                 plan.recorded,
                 known,
@@ -277,15 +277,9 @@ class Moves:
                 limits=self._quotas.limits,
                 by=caller.initiator,
             )
-            plan = replace(plan, moves=tuple(self._told(move, ids) for move in plan.moves))
+            plan = replace(plan, moves=tuple(_told(move, told) for move in plan.moves))
             self._wake()
         return self._shown(asked, plan)
-
-    def _told(self, move: PlannedMove, ids: Collection[str]) -> PlannedMove:
-        """A move with its record as it is once its tenant is told."""
-        if move.record.id not in ids:
-            return move
-        return replace(move, record=self._store.allocations.get(move.record.id), announced=True)
 
     def _shown(self, asked: Asked[P], plan: P) -> P:
         """A plan with its id, and with what its moves cost."""
@@ -309,7 +303,8 @@ class Moves:
             NotFound: there is no such fabric, host or switch.
             InvalidInput: the switch is no leaf, or neither hosts nor a switch are named.
         """
-        return found(self.advised(caller, self._evacuation(fabric_id, wanted)))
+        fabric = self._store.fabrics.get(fabric_id)
+        return found(self.advised(caller, self._evacuation(fabric, wanted)))
 
     def evacuate(
         self, caller: Caller, fabric_id: str, wanted: EvacuationRequest, key: str | None = None
@@ -321,7 +316,8 @@ class Moves:
         Raises: as ``advise_evacuation``; ConcurrentUpdate, Conflict: a tenant changed meanwhile;
             IdempotencyMismatch.
         """
-        fabric, asked = self._store.fabrics.get(fabric_id), self._evacuation(fabric_id, wanted)
+        fabric = self._store.fabrics.get(fabric_id)
+        asked = self._evacuation(fabric, wanted)
         if (
             self._store.placement_changes.known_plans(asked.question, caller.project_id, key).keyed
             is None
@@ -343,11 +339,10 @@ class Moves:
                 fabric.id, host, HostState.DRAINED, by=caller.initiator
             )
 
-    def _evacuation(self, fabric_id: str, wanted: EvacuationRequest) -> Asked[Evacuation]:
-        fabric = self._store.fabrics.get(fabric_id)
+    def _evacuation(self, fabric: FabricRecord, wanted: EvacuationRequest) -> Asked[Evacuation]:
         hosts, permission = self._to_evacuate(fabric, wanted), wanted.permission
         return Asked(
-            PlanQuestion(fabric_id, PlanKind.EVACUATION, (hosts, permission)),
+            PlanQuestion(fabric.id, PlanKind.EVACUATION, (hosts, permission)),
             lambda known: self._moves_off(fabric, hosts, permission, known),
             "off drained hosts",
             permission.override,
@@ -463,6 +458,12 @@ class Moves:
             left[record.project_id] -= 1
         begins = self._clock() + timedelta(seconds=record.consent.notice)
         return PlannedMove(record, placed, answer, answer.beyond(placed).size, begins)
+
+
+def _told(move: PlannedMove, told: Mapping[str, AllocationRecord]) -> PlannedMove:
+    """A move with its record as it is once its tenant is told."""
+    record = told.get(move.record.id)
+    return move if record is None else replace(move, record=record, announced=True)
 
 
 def _announcement(caller: Caller, move: PlannedMove, asked: Asked[Any]) -> Announcement:

@@ -4,7 +4,7 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from laas_service.messages import (
     Applied,
     Condition,
     ConfirmedBy,
+    FabricState,
     Initiator,
     Running,
     Span,
@@ -588,6 +589,34 @@ class AllocationRecord(Situation):
         """The user who asked for what happens now, if the history was read."""
         asked = (event.by for event in reversed(self.history) if event.by is not None)
         return next(asked, self.asked_before)
+
+    def with_event(self, event: Event) -> Self:
+        """The record with another entry at the end of its history, which was read."""
+        history = (*self.history, event)
+        older, newest = history[:-NEWEST], history[-NEWEST:]
+        asked = next((one.by for one in reversed(older) if one.by is not None), self.asked_before)
+        return replace(
+            self,
+            history=newest,
+            first_event=self.first_event + len(older),
+            kept_events=self.kept_events + 1,
+            asked_before=asked,
+        )
+
+
+Stamped = tuple[int, str]
+"""A generation of routes, and its stamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToPublish:
+    """The newest routes of a fabric, and whether they may be published, of one state."""
+
+    routes: Stamped
+    mode: Mode | None
+    """The mode that an operator chose; None: the configured one."""
+    state: FabricState | None
+    """None if these routes are published."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,11 +144,13 @@ class UseCases:
             offer,
             runtime,
         )
+        sections = MapSections(store, sharing[Slots], slots)
         self.maps = FabricMaps(
             store,
             lookup,
             self._queue,
-            MapSections(store, sharing[Slots], slots),
+            sections.promises,
+            sections.answer,
             search_budget=offer.search_budget,
             clock=clock,
         )

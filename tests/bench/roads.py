@@ -12,7 +12,8 @@ worker's first round with nothing left to do. Printed are
 * SELECTs; those that are identical, in text and values, to an earlier one of the road; and those
   identical to an earlier one of the same request or the same reading of the worker, which takes
   its steps several times in a round. Three kinds may be repeated, and are counted by themselves:
-  the guard of the lease, the comparison of the fabric's generation before a write, and the clock;
+  the guard of the lease, the clock, and in a transaction that writes the comparison with what the
+  decision was made on (the fabric's generation, the allocation around a new one, the last plan);
 * transactions, and how many of them write;
 * the median of the processor time of further journeys, which nothing observes.
 
@@ -59,7 +60,11 @@ ROUNDS = 60
 
 EXCEPTED = {
     "lease": re.compile(r"SELECT lease\.token, lease\.owner FROM lease WHERE"),
-    "swap": re.compile(r"SELECT fabric\.(generation|stamp)(, fabric\.\w+)? FROM fabric WHERE"),
+    "swap": re.compile(
+        r"SELECT (fabric\.(generation|stamp)(, fabric\.\w+)? FROM fabric WHERE"
+        r"|allocation\.id, allocation\.fabric, .* WHERE allocation\.id IN \(\S+\)$"
+        r"|max\(move_plan\.serial\))"
+    ),
     "clock": re.compile(r"SELECT strftime"),
 }
 """SELECTs that may be repeated, by what they are for; ``swap`` in transactions that write."""
@@ -294,6 +299,8 @@ def all_threads() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
+        while thread.ident is None:  # it is being started, by another one
+            time.sleep(0.001)
         thread.join(60)
 
 

@@ -96,7 +96,7 @@ def test_sizes_of_the_product_are_within_the_limits():
 def test_the_ports_are_few():
     """A further port first asks which of these should grow."""
     app = house.modules(house.HERE, "laas_service/app")
-    assert 0 < len(house.protocols(app)) <= 21
+    assert 0 < len(house.protocols(app)) <= 20
 
 
 def test_kinds_of_tenancy_answer_for_themselves():

@@ -7,6 +7,7 @@ raises ``allocation.version``, so whoever wrote that has the other rows for itse
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any, cast
 
@@ -47,6 +48,9 @@ _PART_OF: Mapping[str, type[models.Part]] = {
     if name != "allocation"
 }
 _NOTHING: Mapping[str, Any] = dict.fromkeys((*_OWN, *_PART_OF))
+_FIELDS: Mapping[str, str] = {"demand": "slots", "due_at": "next_try", "kind": "container"}
+"""Columns whose fields of a record have other names."""
+_KNOWN = frozenset(field.name for field in fields(AllocationRecord))
 
 
 def _joined() -> Select[Any]:
@@ -78,6 +82,17 @@ def record_of(row: Row[Any], history: tuple[Event, ...] = ()) -> AllocationRecor
 def new_record(values: Mapping[str, Any], history: tuple[Event, ...]) -> AllocationRecord:
     """The record of an allocation that ``insert`` got."""
     return _record({**_NOTHING, **values}, history)
+
+
+def changed_record(before: AllocationRecord, values: Mapping[str, Any]) -> AllocationRecord:
+    """The record after these columns of it were written, and no others; its history as before."""
+    written = dict(values)
+    for part, columns in _parts(values):
+        if _is_gone(part, columns):
+            written = dict.fromkeys(part.__table__.columns.keys()) | written
+    read = new_record({**written, "state": values.get("state", before.state)}, ())
+    names = {_FIELDS.get(column, column) for column in written} & _KNOWN
+    return replace(before, **{name: getattr(read, name) for name in names})
 
 
 def _record(row: Mapping[str, Any], history: tuple[Event, ...]) -> AllocationRecord:
@@ -153,10 +168,15 @@ def write(
     for part, columns in _parts(values):
         if before and not any(columns.values()) and not any(getattr(before, n) for n in columns):
             continue
-        if part.needed <= columns.keys() and all(columns[name] is None for name in part.needed):
+        if _is_gone(part, columns):
             session.execute(delete(part).where(part.allocation == id))
         elif not rows_changed(session, _step(part, frozenset(columns)), {"of": id, **columns}):
             insert_rows(session, part, {"allocation": id, **columns})
+
+
+def _is_gone(part: type[models.Part], columns: Mapping[str, Any]) -> bool:
+    """Whether an allocation with these columns has no row in a table any more."""
+    return part.needed <= columns.keys() and all(columns[name] is None for name in part.needed)
 
 
 def forget(session: Session, ids: Collection[str] | Select[Any]) -> None:

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from laas_service.adapters.db import models, unique_names
+from laas_service.adapters.db import allocation_rows, models, unique_names
 from laas_service.adapters.db.allocation_rows import ALLOCATIONS, record_of
 from laas_service.adapters.db.retention import Retention
 from laas_service.adapters.db.transactions import (
@@ -34,6 +34,7 @@ from laas_service.adapters.db.transactions import (
     confirmation,
     evidence,
     locked_generation,
+    read_newer,
     read_record,
     seconds_document,
     sequence,
@@ -106,6 +107,10 @@ class StoredAllocations(Retention):
         with self.transactions.reading() as session:
             return read_record(session, id)
 
+    def newest(self, record: AllocationRecord) -> AllocationRecord:
+        with self.transactions.reading() as session:
+            return read_newer(session, record) or record
+
     def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
         event, table = models.EventRow, models.HistoryPart
         query = select(event).where(event.allocation == id).order_by(event.id)
@@ -172,13 +177,15 @@ class StoredAllocations(Retention):
             rows = due_rows(session, now, longest=longest, faulty=faulty, fabric=fabric)
             return [row.id for row in rows]
 
-    def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
+    def postpone(
+        self, id: str, until: datetime, error: str, *, seen: AllocationRecord | None = None
+    ) -> None:
         table = models.AllocationRow
         with self.transactions.writing("postpone") as session:
             row = session.scalar(select(table).where(table.id == id).with_for_update())
             if row is None:
                 raise NotFound("allocation", id)
-            if version not in (None, row.version):
+            if seen is not None and seen.version != row.version:
                 return
             row.failures += 1
             row.due_at = until
@@ -187,7 +194,12 @@ class StoredAllocations(Retention):
                 row.version += 1
                 row.updated_at = self.transactions.now()
                 session.flush()
-                self.transactions.record_event(session, id, State(row.state), error)
+                state, changed = State(row.state), None
+                if seen is not None and seen.history:
+                    names = ("failures", "due_at", "error", "version", "updated_at")
+                    values = {name: getattr(row, name) for name in names}
+                    changed = allocation_rows.changed_record(seen, values)
+                self.transactions.record_event(session, id, state, error, changed=changed)
 
     def transition(
         self,

@@ -14,7 +14,8 @@ from laas_service.adapters.db.ledger_cache import LedgerCache
 from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import allocation_from, mending_from
 from laas_service.app.lifecycle import Phase, WantedRoutes, routes
-from laas_service.app.records import LinkState
+from laas_service.app.records import FabricRecord, LinkState, Stamped, ToPublish
+from laas_service.domain.faults.observation import Mode
 from laas_service.domain.routing.tenant_tables import reserved_links, routed_allocations
 from laas_service.domain.tenancy import Slots
 from laas_service.messages import FabricState, TenantRoute
@@ -35,10 +36,17 @@ class DesiredState:
 
     def routed(self, fabric_id: str) -> FabricState:
         with self.transactions.reading_one_state() as session:
-            return self._routed(session, fabric_id)
+            return self._state(session, self.ledgers.record(session, fabric_id))
 
-    def _routed(self, session: Session, fabric_id: str) -> FabricState:
-        record = self.ledgers.record(session, fabric_id)
+    def to_publish(self, fabric_id: str, published: Stamped | None) -> ToPublish:
+        with self.transactions.reading_one_state() as session:
+            record, mode, same = self.ledgers.compared(session, fabric_id, published)
+            state = None if same else self._state(session, record)
+            routes = record.routes_generation, record.routes_stamp
+            return ToPublish(routes, Mode(mode) if mode else None, state)
+
+    def _state(self, session: Session, record: FabricRecord) -> FabricState:
+        fabric_id = record.id
         table, down = models.AllocationRow, models.LinkStateRow
         held, change = models.PlacementPart, models.ChangePart
         columns = (held.placed, held.pkey, held.pkeys, *_CHANGE)

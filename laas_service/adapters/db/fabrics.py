@@ -3,7 +3,7 @@
 """Fabrics: which there are, their ledgers, and what their switches should route."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oslo_db.exception import DBDuplicateEntry
@@ -104,6 +104,15 @@ class StoredFabrics(DesiredState, GenerationRecovery, Reimports):
             cached = self.ledgers.caught_up(session, fabric_id)
         self.settle(fabric_id)
         return cached.ledger, cached.generation
+
+    def with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
+        while True:
+            with self.transactions.reading() as session:
+                fabric = self.ledgers.record(session, fabric_id)
+                cached = self.ledgers.caught_up_to(session, fabric)
+            self.settle(fabric_id)
+            if cached.ledger.topology is fabric.topology:  # else a re-import came in between
+                return replace(fabric, generation=cached.generation), cached.ledger
 
     def revision(self, fabric_id: str) -> str:
         with self.transactions.reading() as session:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Executable, Row, Select, bindparam, select
+from sqlalchemy import Executable, Row, Select, String, bindparam, select
 from sqlalchemy.orm import Session
 
 from laas_service.adapters.db import models
@@ -25,7 +25,7 @@ from laas_service.adapters.documents import (
     plane_from,
     topology_from,
 )
-from laas_service.app.records import FabricRecord, HostState, LinkState
+from laas_service.app.records import FabricRecord, HostState, LinkState, Stamped
 from laas_service.domain.admission.admit import requires_undisturbed
 from laas_service.domain.errors import NotFound
 from laas_service.domain.features import HostFeatures
@@ -45,6 +45,15 @@ _COLUMNS = (
     models.FabricRow.layout,
 )
 _NUMBERS = select(*_COLUMNS).where(models.FabricRow.id == bindparam("id"))
+_COMPARED = (
+    select(
+        *_COLUMNS,
+        models.ObservationRow.mode,
+        (models.FabricRow.routes_stamp == bindparam("published", type_=String)).label("same"),
+    )
+    .outerjoin(models.ObservationRow, models.ObservationRow.fabric == models.FabricRow.id)
+    .where(models.FabricRow.id == bindparam("id"))
+)
 _PRESENT = select(models.FabricRow.generation, models.FabricRow.stamp).where(
     models.FabricRow.id == bindparam("id")
 )
@@ -91,6 +100,19 @@ class LedgerCache:
             known = session.scalars(select(models.FabricRow.id).order_by(models.FabricRow.id))
             raise NotFound("fabric", id, alike(id, known, "the service"))
         return self._record(session, id, row)
+
+    def compared(
+        self, session: Session, id: str, published: Stamped | None
+    ) -> tuple[FabricRecord, str | None, bool]:
+        """The fabric, the mode that an operator chose, and whether these are its routes still.
+
+        ``NotFound``.
+        """
+        known = "" if published is None else f"{published[0]}-{published[1]}"
+        row = session.execute(_COMPARED, {"id": id, "published": known}).one_or_none()
+        if row is None:
+            raise NotFound("fabric", id)
+        return self._record(session, id, row), row.mode, bool(row.same)
 
     def locked(self, session: Session, id: str) -> FabricRecord:
         """The fabric, which does not change before this transaction ends. ``NotFound``."""

@@ -2,7 +2,7 @@
 
 """Plans of moves, and the announcements that they make: a part of changes of placement."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from laas_service.adapters.db.transactions import Transactions
 from laas_service.adapters.documents import PLAN, allocation_document
 from laas_service.app.lifecycle import check_changeable
 from laas_service.app.plans import Announcement, KnownPlans, PlanQuestion, RecordedPlan
-from laas_service.app.records import NO_LIMITS, Limits
+from laas_service.app.records import NO_LIMITS, AllocationRecord, Limits
 from laas_service.domain.errors import ConcurrentUpdate, IdempotencyMismatch
 from laas_service.messages import Initiator
 
@@ -60,7 +60,7 @@ class StoredPlans:
         key: str | None = None,
         limits: Limits = NO_LIMITS,
         by: Initiator,
-    ) -> Sequence[str]:
+    ) -> Mapping[str, AllocationRecord]:
         for announcement in announce:
             check_changeable(announcement.record)
         table = models.MovePlan
@@ -83,17 +83,17 @@ class StoredPlans:
             except DBDuplicateEntry:
                 text = f"other moves of fabric {question.fabric!r} were planned"
                 raise ConcurrentUpdate(text) from None
-            for announcement in announce:
-                self._announce(session, announcement, limits, by)
+            told = [self._announce(session, each, limits, by) for each in announce]
             past = table.at <= self.transactions.now() - KEPT
             replaced = (table.question == question.digest) & table.key.is_(None)
             before = (table.fabric == question.fabric) & (table.serial <= known.serial)
             session.execute(delete(table).where(before, or_(past, replaced)))
-        return [announcement.record.id for announcement in announce]
+        return {record.id: record for record in told}
 
     def _announce(
         self, session: Session, announcement: Announcement, limits: Limits, by: Initiator
-    ) -> None:
+    ) -> AllocationRecord:
+        """The record with the announcement."""
         record = announcement.record
         if not announcement.forced:
             quotas.check_move(session, record, announcement.to, limits, self.transactions.now())
@@ -102,7 +102,9 @@ class StoredPlans:
             "moves_at": announcement.begins,
             "move_forced": announcement.forced,
         }
-        self.transactions.update(session, record, record.state, announcement.reason, by, **columns)
+        return self.transactions.update(
+            session, record, record.state, announcement.reason, by, **columns
+        )
 
 
 def _serial(session: Session, fabric: str) -> int:

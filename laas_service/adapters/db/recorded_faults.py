@@ -56,8 +56,9 @@ def present(session: Session, fabric: FabricRecord) -> dict[str, AllocationFault
         hosts[id].append(number)
     for id, number in failed_links:
         links[id].append(link_at(number))
-    maintained = component_words.maintained_links(session, fabric)
-    for id, number in drained_links:
+    of_maintenance = drained_links.all()
+    maintained = component_words.maintained_links(session, fabric) if of_maintenance else set()
+    for id, number in of_maintenance:
         if link_at(number) in maintained:
             drained[id].append(link_at(number))
     return {

@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self, TypeVar, cast
 from sqlalchemy import (
     Engine,
     Integer,
+    Row,
     String,
     Table,
     Update,
@@ -108,6 +109,7 @@ def _update(columns: frozenset[str]) -> Update:
 _COUNTED = models.FabricRow.__table__.c.generation
 _GENERATION = select(models.FabricRow.generation).where(models.FabricRow.id == bindparam("id"))
 _RECORD = allocation_rows.ALLOCATIONS.where(models.AllocationRow.id == bindparam("id"))
+_NEWER = _RECORD.where(models.AllocationRow.version != bindparam("version"))
 _ENCLOSING = allocation_rows.with_parts(
     select(
         models.AllocationRow.id,
@@ -310,11 +312,13 @@ class Transactions:
         by: Initiator | None = None,
         seconds: Mapping[Span, float] = NOT_MEASURED,
         new: Mapping[str, Any] | None = None,
+        changed: AllocationRecord | None = None,
     ) -> AllocationRecord:
         """Append an event to the history, and notify; returns the record with it.
 
         ``seconds`` is where the time since the event before went. ``new`` are the columns of
-        an allocation that has no other event.
+        an allocation that has no other event. ``changed`` is the record with the history before
+        this event; without either, both are read.
         """
         initiator = {} if by is None else asdict(by)
         event = {
@@ -328,23 +332,29 @@ class Transactions:
         if new is not None:
             history = (as_event(models.EventRow(**event, **initiator)),)
             record = allocation_rows.new_record(new, history)
+        elif changed is not None:
+            record = changed.with_event(as_event(models.EventRow(**event, **initiator)))
+            record = self._forget_events(session, record)
         else:
-            record = read_record(session, id)
-            self._forget_events(session, record)
+            record = self._forget_events(session, read_record(session, id))
         self.notify(session, lambda id: notifications.allocation_changed(id, record))
         return record
 
-    def _forget_events(self, session: Session, record: AllocationRecord) -> None:
-        """Delete the oldest ``SURPLUS`` events of an allocation, if it has so many too many."""
+    def _forget_events(self, session: Session, record: AllocationRecord) -> AllocationRecord:
+        """Delete the oldest ``SURPLUS`` events of an allocation, if it has so many too many.
+
+        Returns the record without them.
+        """
         event = models.EventRow
         if record.kept_events < self._keep_events + SURPLUS:
-            return
+            return record
         oldest = select(event.id).where(event.allocation == record.id).order_by(event.id)
         last = session.scalars(oldest.offset(SURPLUS - 1).limit(1)).one()
         session.execute(delete(event).where(event.allocation == record.id, event.id <= last))
         forgotten = record.first_event + NEWEST - 1 - record.kept_events + SURPLUS
         values = {"forgotten": forgotten, "asked_by": record.initiator}
         allocation_rows.write(session, record.id, values)
+        return replace(record, kept_events=record.kept_events - SURPLUS)
 
     def update(
         self,
@@ -371,7 +381,9 @@ class Transactions:
         allocation_rows.write(session, record.id, values, record)
         if state not in LIVE:
             unique_names.give_up(session, record.id)
-        return self.record_event(session, record.id, state, reason, by, seconds)
+        # whoever has the history has it whole: each event raises the version, which was compared
+        changed = allocation_rows.changed_record(record, values) if record.history else None
+        return self.record_event(session, record.id, state, reason, by, seconds, changed=changed)
 
 
 def sequence(session: Session, id: str) -> int:
@@ -412,6 +424,18 @@ def read_record(session: Session, id: str) -> AllocationRecord:
     row = session.execute(_RECORD, {"id": id}).one_or_none()
     if row is None:
         raise NotFound("allocation", id)
+    return _with_events(session, row)
+
+
+def read_newer(session: Session, known: AllocationRecord) -> AllocationRecord | None:
+    """As ``read_record``; None if the allocation has the known version still."""
+    row = session.execute(_NEWER, {"id": known.id, "version": known.version}).one_or_none()
+    return None if row is None else _with_events(session, row)
+
+
+def _with_events(session: Session, row: Row[Any]) -> AllocationRecord:
+    """The record of a row of ``ALLOCATIONS`` with its newest events."""
+    id = row.id
     events = tuple(map(as_event, session.scalars(_NEWEST, {"id": id})))[::-1]
     record = allocation_rows.record_of(row, events)
     if len(events) < NEWEST:

@@ -27,6 +27,9 @@ class Allocations(Protocol):
     def get(self, id: str) -> AllocationRecord:
         """One allocation with its newest events. ``NotFound``."""
 
+    def newest(self, record: AllocationRecord) -> AllocationRecord:
+        """The record with its newest events if its version has grown; else the same one."""
+
     def events(self, id: str, after: int, limit: int) -> tuple[int, list[Event]]:
         """Up to ``limit`` events of an allocation after the first ``after``, oldest first.
 
@@ -157,11 +160,13 @@ class Allocations(Protocol):
         ``Conflict`` unless it is allocating and handed back.
         """
 
-    def postpone(self, id: str, until: datetime, error: str, *, version: int | None = None) -> None:
+    def postpone(
+        self, id: str, until: datetime, error: str, *, seen: AllocationRecord | None = None
+    ) -> None:
         """Record why the next step failed or waits and when to try again; the state stays.
 
-        An error that differs from the last one goes into the history. With ``version``, a record
-        past that version is left alone, because that step is over.
+        An error that differs from the last one goes into the history. With ``seen``, an allocation
+        past the version of that record is left alone, because that step is over.
         """
 
     def forget(self, age: timedelta, limit: int, archive: Archive | None = None) -> int:

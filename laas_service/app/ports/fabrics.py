@@ -5,7 +5,7 @@
 from datetime import timedelta
 from typing import Protocol
 
-from laas_service.app.records import FabricRecord
+from laas_service.app.records import FabricRecord, Stamped, ToPublish
 from laas_service.domain.ledger import LedgerView
 from laas_service.messages import FabricState
 
@@ -30,6 +30,9 @@ class Fabrics(Protocol):
 
         All threads of this process share the object: read it, do not write it. ``NotFound``.
         """
+
+    def with_ledger(self, fabric_id: str) -> tuple[FabricRecord, LedgerView]:
+        """The fabric and its ledger at the same generation. ``NotFound``."""
 
     def revision(self, fabric_id: str) -> str:
         """A text that changes with everything that a map of the fabric shows. ``NotFound``.
@@ -59,6 +62,9 @@ class Fabrics(Protocol):
 
         Tenants are the allocations with claims that are not handed back.
         """
+
+    def to_publish(self, fabric_id: str, published: Stamped | None) -> ToPublish:
+        """As ``routed``, without the state if the routes are still those ``published``."""
 
     def delete(self, id: str) -> FabricRecord:
         """Forget a fabric and all that is recorded of it; returns it as it was.

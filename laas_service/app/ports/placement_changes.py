@@ -2,7 +2,7 @@
 
 """Changes of an active allocation's placement, and plans of moves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from laas_service.app.plans import Announcement, KnownPlans, PlanQuestion, RecordedPlan
@@ -96,8 +96,8 @@ class PlacementChanges(Protocol):
         key: str | None = None,
         limits: Limits = NO_LIMITS,
         by: Initiator,
-    ) -> Sequence[str]:
-        """Record a plan with what it announces, in one transaction; ids of the allocations told.
+    ) -> Mapping[str, AllocationRecord]:
+        """Record a plan with what it announces, in one transaction; the allocations told, by id.
 
         ``known`` is what was known when it was made: of plans of one fabric that were made at the
         same time, one is recorded. Nothing is claimed before a move begins. A move that is

@@ -19,7 +19,7 @@ from laas_service.domain.sharing.policy import SharedSlots
 
 
 class MapSections:
-    """Promises of links, and answers to questions for slots; as ``SharedHostsMap``."""
+    """Promises of links, and answers to questions for slots; see ``fabric_maps``."""
 
     def __init__(self, store: Store, requests: RequestsOfKind, slots: SharedSlots) -> None:
         self._store = store

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from laas_service.app import lifecycle
-from laas_service.app.components import with_ledger
 from laas_service.app.lifecycle import Change
 from laas_service.app.lookup import Lookup
 from laas_service.app.moves import Asked, Moves, found
@@ -91,7 +90,7 @@ class SharingUseCases:
 
         Raises: NotFound.
         """
-        fabric, ledger = with_ledger(self._store, fabric_id)
+        fabric, ledger = self._store.fabrics.with_ledger(fabric_id)
         counters = self._store.faults.counter_findings(fabric.id)
         return promises(fabric, ledger, self._slots, counters)
 
@@ -105,7 +104,7 @@ class SharingUseCases:
             Conflict: it is not on shared hosts, or has no place yet.
         """
         record = self._lookup.expected(caller, id, None)
-        fabric, ledger = with_ledger(self._store, record.fabric)
+        fabric, ledger = self._store.fabrics.with_ledger(record.fabric)
         inner = ledger.inside.get(record.part)
         if inner is None or record.id not in inner.allocations:
             raise Conflict(f"allocation {id} has no slots of shared hosts: no link promises it any")

@@ -203,7 +203,7 @@ class Converger:
     def _advance(self, round: Round, record: AllocationRecord) -> life.Advanced:
         """Take the steps of one allocation."""
         if self._hooks.clock() - self._read_at > FRESH:
-            record = self._store.allocations.get(record.id)
+            record = self._store.allocations.newest(record)
         done = self._performer.run(life.advance(round, self._memory, record))
         self._memory = done.memory
         return done

@@ -129,7 +129,7 @@ class FabricStore:
             LOG.warning("allocation %s (%s): %s", record.id, record.state.value, why)
         pause = self._rules.pace.pause(record.failures, self._hooks.chance)
         until = self._hooks.now() + pause
-        self._store.allocations.postpone(record.id, until, why, version=record.version)
+        self._store.allocations.postpone(record.id, until, why, seen=record)
 
     def repair_links(self, record: AllocationRecord) -> AllocationRecord | Degraded:
         """See ``placement_changes.begin_link_repair``."""

@@ -21,6 +21,7 @@ from laas_service.app.ports.placement_changes import PlacementChanges
 from laas_service.app.ports.rate_limits import RateLimits
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager, SubnetManagerReader
+from laas_service.app.records import AllocationRecord
 from laas_service.app.worker.fabric_store import FabricStore
 from laas_service.app.worker.hooks import Hooks
 from laas_service.app.worker.instructions import ActFor, Call, Kind, Log, Steps
@@ -120,7 +121,14 @@ class Performer:
         act = partial(method, *instruction.arguments, **instruction.named)
         if verb.kind is Kind.EFFECT:
             return self._hooks.effect(verb.name.replace("_", " "), act)
-        if verb.kind is Kind.ROUTES:
-            self._routes.changed_since()
         self.recorded = self.recorded or verb.kind in (Kind.RECORD, Kind.ROUTES)
-        return act()
+        if verb.kind is not Kind.ROUTES:
+            return act()
+        changed = None
+        try:
+            answer = act()
+            if isinstance(answer, AllocationRecord):
+                changed = answer.generation
+        finally:
+            self._routes.changed_since(changed)
+        return answer

@@ -10,7 +10,7 @@ from functools import partial
 
 from laas_service.app.ports.store import Store
 from laas_service.app.ports.subnet_manager import SubnetManager
-from laas_service.app.records import FabricRecord
+from laas_service.app.records import FabricRecord, Stamped
 from laas_service.app.worker.hooks import Hooks
 from laas_service.app.worker.round import RoutesSeen, WorkerRules
 from laas_service.domain.errors import LaasError, LeaseLost
@@ -18,9 +18,6 @@ from laas_service.domain.faults.observation import Mode
 from laas_service.messages import Applied, Span, Standing
 
 LOG = logging.getLogger(__name__)
-
-Stamped = tuple[int, str]
-"""A generation of routes, and its stamp."""
 
 FROZEN: Stamped = 0, ""
 """No generation: stands for routes that were not published because the fabric was frozen."""
@@ -74,9 +71,10 @@ class RoutePublisher:
         self._newest = fabric.routes_generation, fabric.routes_stamp
         self._outdated = False
 
-    def changed_since(self) -> None:
-        """Newer routes may have been recorded since."""
-        self._outdated = True
+    def changed_since(self, generation: int | None = None) -> None:
+        """Newer routes may have been recorded since, of this generation if it is known."""
+        if generation is None or generation > self._newest[0]:
+            self._outdated = True
 
     @property
     def has_taken_over(self) -> bool:
@@ -221,21 +219,23 @@ class RoutePublisher:
         starts over each time that it reads its files.
         """
         try:
-            if self._is_frozen():
-                self._taken_over = FROZEN
-                return "the fabric is frozen: no routes are published"
-            if published := self.subnet_manager.on_disk(self.fabric):
-                self._goes_forward(published, f"generation {published[0]} is published")
-            state = self.store.fabrics.routed(self.fabric)
-            self._newest = self._taken_over = routes = state.generation, state.stamp
-            self._outdated = False
             last, now = self._published, self.hooks.now()
             oldest = now - timedelta(seconds=self.rules.pace.apply_timeout)
-            if last is None or last.routes != routes or not oldest < last.at <= now:
-                spent = _Spent(state.generation)
-                publish = partial(self.subnet_manager.publish, state)
+            recent = last.routes if last is not None and oldest < last.at <= now else None
+            found = self.store.fabrics.to_publish(self.fabric, recent)
+            if self._is_frozen(found.mode):
+                self._taken_over = FROZEN
+                return "the fabric is frozen: no routes are published"
+            on_disk = self.subnet_manager.on_disk(self.fabric)
+            if on_disk and self._goes_forward(on_disk, f"generation {on_disk[0]} is published"):
+                found = self.store.fabrics.to_publish(self.fabric, recent)
+            self._newest = self._taken_over = found.routes
+            self._outdated = False
+            if found.state is not None and found.routes != recent:
+                spent = _Spent(found.state.generation)
+                publish = partial(self.subnet_manager.publish, found.state)
                 spent.seconds.update(self.hooks.effect("publish", publish))
-                self._spent, self._published = spent, _Published(routes, now)
+                self._spent, self._published = spent, _Published(found.routes, now)
                 self._unread, self._asked_standing, self._standing = True, False, None
             self._applied = None
         except LeaseLost:
@@ -247,9 +247,7 @@ class RoutePublisher:
             return f"unexpected {type(error).__name__}: {error}"
         return None
 
-    def _is_frozen(self) -> bool:
-        """Whether nothing of the fabric's routes may change now, as an operator chose last."""
-        configured = self.rules.faults
-        if configured is None:
-            return False
-        return (self.store.faults.mode(self.fabric) or configured.mode) is Mode.FROZEN
+    def _is_frozen(self, chosen: Mode | None) -> bool:
+        """Whether nothing of the fabric's routes may change, as an operator chose last."""
+        faults = self.rules.faults
+        return faults is not None and (chosen or faults.mode) is Mode.FROZEN

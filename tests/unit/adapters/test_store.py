@@ -21,7 +21,14 @@ from laas_service.adapters.db.store import SqlStore
 from laas_service.adapters.documents import allocation_document
 from laas_service.adapters.fabric_import.generator import Description, generate
 from laas_service.app.lifecycle import HOLDING, Action, AllocationFaults, Phase, State, next_action
-from laas_service.app.records import HostState, LinkState, NewPlacement, QueueWait
+from laas_service.app.records import (
+    Confirmed,
+    Evidence,
+    HostState,
+    LinkState,
+    NewPlacement,
+    QueueWait,
+)
 from laas_service.app.requests import AllocationRequest
 from laas_service.domain.allocation import (
     Allocation,
@@ -52,7 +59,7 @@ from laas_service.domain.ledger import Ledger, LedgerView
 from laas_service.domain.moves.consent import Consent, Movable
 from laas_service.domain.sharing.policy import SharedSlots
 from laas_service.domain.topology import LeafLink, Link, SpineLink, Topology, Xgft
-from laas_service.messages import Initiator
+from laas_service.messages import ConfirmedBy, Initiator
 from tests.drafts import on_ledger
 from tests.waiting import at_once
 
@@ -645,6 +652,52 @@ def test_force_stays(managed):
     record = managed.allocations.transition(admit(managed, "a"), State.RELEASING, "asked")
     record = managed.allocations.transition(record, State.RELEASING, "forced", force=True)
     assert managed.allocations.hand_back(record).force
+
+
+def test_a_change_answers_with_the_record_that_would_be_read(managed):
+    """It is made of the record before and what is written, and costs no statement."""
+    parts, by = managed.allocations, Initiator("req-1", "u", "p")
+    read = Evidence(ConfirmedBy.SWITCHES, EPOCH, 2)
+    confirmed = Confirmed(ConfirmedBy.SWITCHES, read, read)
+    record = parts.transition(admit(managed, "a"), State.ACTIVE, "ready", confirmed=confirmed)
+    assert record == parts.get("a")
+    record = managed.placement_changes.consent(record, Consent(Movable.LIVE), "may move", by=by)
+    assert record == parts.get("a")
+    record = parts.rename(record, "green")
+    assert record == parts.get("a")
+    for _ in range(120):  # more than a record has of its history
+        record = parts.rename(record, "green")
+    assert record == parts.get("a")
+    record = parts.transition(record, State.RELEASING, "asked", force=True)
+    record = parts.hand_back(record)
+    assert record == parts.get("a")
+    assert parts.free(record, "freed") == parts.get("a")
+
+
+def test_only_a_record_that_changed_is_read_again(managed):
+    record = admit(managed, "a")
+    assert managed.allocations.newest(record) is record
+    changed = managed.allocations.rename(record, "green")
+    assert managed.allocations.newest(record) == changed
+    assert managed.allocations.newest(changed) is changed
+    managed.allocations.postpone("a", EPOCH, "late", seen=record)
+    assert managed.allocations.get("a") == changed
+    managed.allocations.postpone("a", EPOCH, "in time", seen=changed)
+    assert managed.allocations.get("a").error == "in time"
+
+
+def test_routes_that_are_published_are_not_read_again(managed):
+    admit(managed, "a")
+    found = managed.fabrics.to_publish("f", None)
+    assert found.state == managed.fabrics.routed("f")
+    assert found.routes == (found.state.generation, found.state.stamp)
+    assert managed.fabrics.to_publish("f", found.routes).state is None
+    assert managed.fabrics.to_publish("f", (found.routes[0], "f" * 16)).state == found.state
+    admit(managed, "b", 1)
+    newer = managed.fabrics.to_publish("f", found.routes)
+    assert newer.state == managed.fabrics.routed("f")
+    with pytest.raises(NotFound):
+        managed.fabrics.to_publish("x", None)
 
 
 def test_due_work_and_postponing(managed):
