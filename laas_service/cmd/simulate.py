@@ -45,7 +45,7 @@ from laas_service.simulator.checkpoints import EVERY, Checkpoint, Results
 from laas_service.simulator.measured import ROUTINGS, times_to_private
 from laas_service.simulator.moves import MoveSettings
 from laas_service.simulator.scenario import Scenario, Trace, Watcher, kept_run, run
-from laas_service.simulator.workload import RUNTIME, SPEEDUPS, Exponential
+from laas_service.simulator.workload import RUNTIME, SPEEDUPS, Exponential, WholeDomains
 from laas_service.version import ShowVersion
 
 Result = dict[str, Any]
@@ -165,6 +165,24 @@ _WORKLOAD = (
     ),
     argument("--scale-arrivals", type=float, default=1.0, metavar="F"),
     argument("--queue", choices=KINDS, default="easy"),
+    argument(
+        "--rails",
+        type=positive,
+        default=1,
+        metavar="R",
+        help="ports of each host; the pods of the tree are divided among as many planes (1)",
+    ),
+    argument(
+        "--domains",
+        metavar="SIZE[:SHARE]",
+        help="so many hosts in a row are a domain; a share of the jobs (0.5) asks for 1 to 8 whole"
+        " ones instead of its hosts",
+    ),
+    argument(
+        "--domains-as-hosts",
+        action="store_true",
+        help="with --domains: these jobs ask for as many hosts anywhere, to compare with",
+    ),
     argument(
         "--two-pods",
         action="store_true",
@@ -361,6 +379,8 @@ def _scenario(
         contention_free=(
             ContentionFree(options.contention_free) if options.contention_free else None
         ),
+        rails=options.rails,
+        domains=_domains(options),
         measured=_measured(options, policy),
         moves=_move_settings(options),
     )
@@ -370,6 +390,14 @@ def _move_settings(options: argparse.Namespace) -> MoveSettings:
     if options.links_only and not options.moves:
         raise InvalidInput("links-only", True, "give --moves K with it, a number of at least 1")
     return MoveSettings(options.moves, options.movable, options.move_cost, options.links_only)
+
+
+def _domains(options: argparse.Namespace) -> WholeDomains | None:
+    if options.domains is None:
+        if options.domains_as_hosts:
+            raise InvalidInput("domains-as-hosts", True, "give --domains SIZE with it")
+        return None
+    return WholeDomains.parse(options.domains, as_hosts=options.domains_as_hosts)
 
 
 def _measured(options: argparse.Namespace, policy: str) -> tuple[tuple[int, float], ...]:

@@ -10,9 +10,10 @@ from typing import Protocol
 
 from laas_service.domain.admission.queue import Queue
 from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.constraints import Constraints
 from laas_service.domain.moves.moving_queue import MovingQueue
 from laas_service.domain.moves.nearest import Nearest
-from laas_service.simulator.workload import Job, Jobs
+from laas_service.simulator.workload import KIND, Job, Jobs
 
 
 class Observer(Protocol):
@@ -117,7 +118,7 @@ class Simulation:
         for index in range(first, self._submitted):
             job = self._jobs[index]
             self._queued[job.id] = job
-            queue.submit(Request(job.id, job.hosts, bandwidth=job.bandwidth), _run_time(job))
+            queue.submit(request_of(job), _run_time(job))
 
     def _move(self, now: float, moves: Sequence[Nearest]) -> None:
         """Report moves, and let the jobs that lose time by them end later."""
@@ -137,6 +138,14 @@ class Simulation:
         self.started += 1
         heapq.heappush(self._ends, (now + _run_time(job), self.started, job))
         self._observer.started(now, job, allocation)
+
+
+def request_of(job: Job) -> Request:
+    """What a job asks for."""
+    constraints = None
+    if job.domains is not None:
+        constraints = Constraints(domains=job.domains, kind=KIND)
+    return Request(job.id, job.hosts, constraints=constraints, bandwidth=job.bandwidth)
 
 
 def _run_time(job: Job) -> float:

@@ -10,11 +10,12 @@ from typing import Any
 
 from laas_service import garbage
 from laas_service.domain.admission.admit import largest_fit
-from laas_service.domain.admission.constrained import ConstrainedPolicy
+from laas_service.domain.admission.constrained import ConstrainedPolicy, propose
 from laas_service.domain.admission.queue import Discipline, Queue, make_queue
-from laas_service.domain.allocation import Allocation, Request
+from laas_service.domain.allocation import Allocation
 from laas_service.domain.constraints import ContentionFree
 from laas_service.domain.errors import InvalidInput
+from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.ledger.shared_links import SharedLedger
 from laas_service.domain.moves.moving_queue import MovingQueue
@@ -23,13 +24,20 @@ from laas_service.domain.policies import PLANNING
 from laas_service.domain.policies.base import Policy
 from laas_service.domain.policies.jigsaw import Jigsaw
 from laas_service.domain.policies.lc_s import LcS
-from laas_service.domain.topology import Topology, Xgft
+from laas_service.domain.topology import Port, Topology, Xgft
 from laas_service.simulator import workload
 from laas_service.simulator.checkpoints import Checkpoint, Results, file_digest
-from laas_service.simulator.engine import Simulation
+from laas_service.simulator.engine import Simulation, request_of
 from laas_service.simulator.metrics import Metrics, TimedPolicy
 from laas_service.simulator.moves import MovePlanner, MoveSettings
-from laas_service.simulator.workload import Exponential, Job, Jobs, Malformed, Workload
+from laas_service.simulator.workload import (
+    Exponential,
+    Job,
+    Jobs,
+    Malformed,
+    WholeDomains,
+    Workload,
+)
 
 MALFORMED_SHOWN = 20
 """Malformed trace lines that a result names; it counts all."""
@@ -45,6 +53,23 @@ def full_tree(radix: int) -> Xgft:
         raise InvalidInput("radix", radix, "give an even number of ports, 2 to 128")
     half = radix // 2
     return Xgft((half, half, radix), (1, half, half))
+
+
+def in_planes(tree: Xgft, rails: int) -> Topology:
+    """Hosts with ``rails`` ports: on the same leaf of as many pods, each pod a plane.
+
+    Raises:
+        InvalidInput: the pods are no multiple of ``rails``.
+    """
+    if rails < 1 or tree.m[2] % rails:
+        raise InvalidInput("rails", rails, f"give a divisor of the {tree.m[2]} pods of the tree")
+    ports = tuple(
+        tuple(Port(pod + rail, leaf, position) for rail in range(rails))
+        for pod in range(0, tree.m[2], rails)
+        for leaf in range(tree.m[1])
+        for position in range(tree.m[0])
+    )
+    return Topology(tree, rails, ports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +109,10 @@ class Scenario:
     moves: MoveSettings = field(default_factory=MoveSettings)
     contention_free: ContentionFree | None = None
     """What every job wants of its shape, where its policy owns links."""
+    rails: int = 1
+    """Ports of each host, each in a plane of its own; the pods of ``tree`` are those of all."""
+    domains: WholeDomains | None = None
+    """Domains of the hosts, of which some jobs ask for whole ones."""
     measured: tuple[tuple[int, float], ...] = ()
     """Tenants whose times the jobs have; see ``workload.with_interference``. Empty: run times are
     as they are."""
@@ -107,8 +136,25 @@ class Scenario:
 
     def ledger(self) -> Ledger:
         """A ledger of the empty fabric; its links can be shared if the policy shares links."""
-        topology = Topology(self.tree)
-        return SharedLedger(topology) if self.policy == LcS.name else Ledger(topology)
+        topology = self.topology
+        fabric = SharedLedger(topology) if self.policy == LcS.name else Ledger(topology)
+        if self.domains is not None:
+            hosts = range(topology.hosts - topology.hosts % self.domains.size)
+            width = len(str(topology.hosts))
+            fabric.describe_hosts(
+                {
+                    host: HostFeatures(
+                        domains=((workload.KIND, f"{host // self.domains.size:0{width}}"),)
+                    )
+                    for host in hosts
+                }
+            )
+        return fabric
+
+    @property
+    def topology(self) -> Topology:
+        """The tree with its rails. Raises: InvalidInput."""
+        return Topology(self.tree) if self.rails == 1 else in_planes(self.tree, self.rails)
 
     def load(self) -> Workload:
         """The jobs of the source with all changes of the scenario, sorted by arrival.
@@ -117,7 +163,7 @@ class Scenario:
             InvalidInput: the trace cannot be read, or a job has no run time.
             InvalidFile: the trace holds no job.
         """
-        hosts = Topology(self.tree).hosts
+        hosts = self.topology.hosts
         limit = min(hosts, self.max_hosts or hosts)
         if isinstance(self.source, Exponential):
             loaded = self.source.draw(limit, self._rng("sizes"))
@@ -134,6 +180,8 @@ class Scenario:
             jobs = workload.with_random_run(jobs, *self.runtime, self._rng("run"))
         if None in jobs.runs:
             raise InvalidInput("runtime", None, "the jobs have no run time; give LOW:HIGH seconds")
+        if self.domains is not None:
+            jobs = self.domains.changed(jobs, hosts, self._rng("domains"))
         jobs = workload.with_arrivals(jobs, self.scale_arrivals)
         if self.measured:
             if self.speedup != "none":
@@ -325,6 +373,8 @@ def describe(scenario: Scenario) -> dict[str, Any]:
         "speedup": scenario.speedup,
         **({"moves": asdict(scenario.moves)} if scenario.moves.most != 0 else {}),
         **({"contention_free": scenario.contention_free.value} if scenario.contention_free else {}),
+        **({"rails": scenario.rails} if scenario.rails > 1 else {}),
+        **({"domains": scenario.domains._asdict()} if scenario.domains else {}),
         **(
             {"measured": [list(tenant) for tenant in scenario.measured]}
             if scenario.measured
@@ -343,13 +393,15 @@ def _resolved(loaded: Workload) -> dict[str, Any]:
 
 def _placeable(policy: Policy, empty: Ledger, jobs: Jobs) -> tuple[Jobs, int]:
     """The jobs that fit the empty fabric, and the number of others, which would wait for ever."""
-    kept = jobs.of_sizes(
-        {
-            hosts
-            for hosts in set(jobs.hosts)
-            if isinstance(policy.propose(empty, Request("", hosts)), Allocation)
-        }
-    )
+    asked = [(job.hosts, job.domains) for job in jobs]
+    fitting = {
+        wish
+        for wish in set(asked)
+        if isinstance(
+            propose(policy, empty, request_of(Job("", 0, wish[0], 0, None, wish[1]))), Allocation
+        )
+    }
+    kept = jobs.at([index for index, wish in enumerate(asked) if wish in fitting])
     return kept, len(jobs) - len(kept)
 
 

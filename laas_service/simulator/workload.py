@@ -42,6 +42,8 @@ class Job(NamedTuple):
     """Run time in seconds; None if it is not known."""
     bandwidth: int | None = None
     """Parts per million of each link that the job needs, where links are shared."""
+    domains: int | None = None
+    """The number of whole domains that have these hosts; None if any hosts will do."""
 
 
 class Malformed(NamedTuple):
@@ -58,7 +60,7 @@ class Jobs(Sequence[Job]):
     An item is made when it is asked for. Columns are not changed after the object is made.
     """
 
-    __slots__ = ("arrivals", "bandwidths", "hosts", "ids", "runs")
+    __slots__ = ("arrivals", "bandwidths", "domains", "hosts", "ids", "runs")
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class Jobs(Sequence[Job]):
         hosts: Iterable[int],
         runs: Iterable[float | None],
         bandwidths: Iterable[int | None] | None = None,
+        domains: Iterable[int | None] | None = None,
     ) -> None:
         self.ids = ids
         """The ids of the jobs, or numbers that become ids."""
@@ -80,6 +83,9 @@ class Jobs(Sequence[Job]):
         )
         """None if no job has a bandwidth."""
 
+        self.domains: Sequence[int | None] | None = None if domains is None else _packed(domains)
+        """None if no job asks for whole domains."""
+
     @classmethod
     def of(cls, jobs: Iterable[Job]) -> Jobs:
         """The same jobs in columns."""
@@ -90,6 +96,7 @@ class Jobs(Sequence[Job]):
             [job.hosts for job in jobs],
             [job.run for job in jobs],
             [job.bandwidth for job in jobs],
+            [job.domains for job in jobs] if any(job.domains for job in jobs) else None,
         )
 
     def __len__(self) -> int:
@@ -108,6 +115,7 @@ class Jobs(Sequence[Job]):
             self.hosts[index],
             self.runs[index],
             None if self.bandwidths is None else self.bandwidths[index],
+            None if self.domains is None else self.domains[index],
         )
 
     def __eq__(self, other: object) -> bool:
@@ -120,15 +128,14 @@ class Jobs(Sequence[Job]):
 
     def of_sizes(self, sizes: Collection[int]) -> Jobs:
         """The jobs whose number of hosts is one of ``sizes``."""
-        chosen = [index for index, hosts in enumerate(self.hosts) if hosts in sizes]
-        return self if len(chosen) == len(self) else self._at(chosen)
+        return self.at([index for index, hosts in enumerate(self.hosts) if hosts in sizes])
 
     def by_arrival(self) -> Jobs:
         """The jobs sorted by arrival; jobs that arrive at the same time keep their order."""
         arrivals = self.arrivals
         if all(arrivals[i] <= arrivals[i + 1] for i in range(len(arrivals) - 1)):
             return self
-        return self._at(sorted(range(len(arrivals)), key=arrivals.__getitem__))
+        return self.at(sorted(range(len(arrivals)), key=arrivals.__getitem__))
 
     def having(
         self,
@@ -144,9 +151,10 @@ class Jobs(Sequence[Job]):
             self.hosts,
             self.runs if runs is None else runs,
             self.bandwidths if bandwidths is None else bandwidths,
+            self.domains,
         )
 
-    def _at(self, indices: Sequence[int]) -> Jobs:
+    def at(self, indices: Sequence[int]) -> Jobs:
         """The jobs at these indices, in this order."""
         return Jobs(
             _items(self.ids, indices),
@@ -154,6 +162,7 @@ class Jobs(Sequence[Job]):
             _items(self.hosts, indices),
             _items(self.runs, indices),
             None if self.bandwidths is None else _items(self.bandwidths, indices),
+            None if self.domains is None else _items(self.domains, indices),
         )
 
 
@@ -464,6 +473,51 @@ SHARES = (100_000, 200_000, 300_000, 400_000)
 def with_bandwidth(jobs: Jobs, rng: Random) -> Jobs:
     """The jobs, each with a bandwidth class of ``SHARES`` at random."""
     return jobs.having(bandwidths=array("q", (rng.choice(SHARES) for _ in jobs.hosts)))
+
+
+MOST_DOMAINS = 8
+"""A job that asks for whole domains asks for 1 to so many."""
+
+KIND = "block"
+"""The kind of the domains of a simulated fabric."""
+
+
+class WholeDomains(NamedTuple):
+    """Domains of a simulated fabric, and the jobs that ask for whole ones."""
+
+    size: int
+    """So many hosts in a row are a domain, 1 or more."""
+    share: float = 0.5
+    """The share of the jobs, drawn at random, that ask for whole domains instead of their hosts."""
+    as_hosts: bool = False
+    """Whether these jobs ask for as many hosts anywhere instead, to compare with."""
+
+    @classmethod
+    def parse(cls, text: str, *, as_hosts: bool = False) -> WholeDomains:
+        """Parse ``SIZE`` or ``SIZE:SHARE``. Raises: InvalidInput."""
+        size, colon, share = text.partition(":")
+        try:
+            parsed = cls(int(size), float(share) if colon else 0.5, as_hosts)
+        except ValueError:
+            parsed = cls(0)
+        if parsed.size < 1 or not 0 <= parsed.share <= 1:
+            fix = "use SIZE or SIZE:SHARE, for example 18 or 18:0.5"
+            raise InvalidInput("domains", text, fix)
+        return parsed
+
+    def changed(self, jobs: Jobs, hosts: int, rng: Random) -> Jobs:
+        """The jobs, of which a share asks for 1 to ``MOST_DOMAINS`` domains of a fabric."""
+        most = min(MOST_DOMAINS, hosts // self.size)
+        if not most:
+            fix = f"give at most {hosts}, the hosts of the fabric"
+            raise InvalidInput("domains", self.size, fix)
+        drawn = [rng.randint(1, most) if rng.random() < self.share else None for _ in jobs.hosts]
+        sizes = (
+            count * self.size if count else size
+            for count, size in zip(drawn, jobs.hosts, strict=True)
+        )
+        domains = None if self.as_hosts else drawn
+        return Jobs(jobs.ids, jobs.arrivals, sizes, jobs.runs, jobs.bandwidths, domains)
 
 
 def _by_percent(percent: int) -> Callable[[int, int, Random], float]:

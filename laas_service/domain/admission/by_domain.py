@@ -21,6 +21,7 @@ from itertools import chain
 from operator import and_
 from typing import NamedTuple
 
+from laas_service.domain.admission.alike_domains import Found, on_alike_domains
 from laas_service.domain.admission.broken_domains import chosen_hosts, free_hosts
 from laas_service.domain.allocation import (
     HOSTS_ONLY,
@@ -54,6 +55,9 @@ SUMS = 20_000
 ROUNDING = frozenset({"laas", "simple"})
 """The policies that may give more hosts than are asked for, by name."""
 
+WHOLE_AND_FREE = "are whole and free"
+STOPPED = "the search among domains stopped at its budget, a placement may exist"
+
 Hosts = tuple[int, ...]
 """Masks of positions, by leaf group."""
 
@@ -71,7 +75,7 @@ class Unit(NamedTuple):
 
 
 def propose_by_domain(
-    policy: Policy, fabric: LedgerView, permitted: Hosts, request: Request
+    policy: Policy, fabric: LedgerView, permitted: Callable[[], Hosts], request: Request
 ) -> Allocation | NoFit:
     """The policy's answer under constraints on domains; others permit only some hosts.
 
@@ -81,7 +85,9 @@ def propose_by_domain(
     constraints = request.constraints
     assert constraints is not None, "there is nothing to meet"
     features, topology = fabric.features, fabric.topology
-    hosts: Hosts = tuple(map(and_, fabric.free_hosts, permitted))
+    if found := on_alike_domains(policy, fabric, request):
+        return found.answer or _not_on_alike_domains(fabric, request, constraints, found)
+    hosts: Hosts = tuple(map(and_, fabric.free_hosts, permitted()))
     if kind := constraints.exclusive_kind:
         hosts = _cut(hosts, used_by_others(fabric, kind), keep=False)
     refusals = []
@@ -93,6 +99,30 @@ def propose_by_domain(
             return _alone(answer, features, topology, kind)
         refusals.append(answer)
     return _refusal(request, constraints, refusals, sum(map(int.bit_count, hosts)))
+
+
+def _not_on_alike_domains(
+    fabric: LedgerView, request: Request, constraints: Constraints, found: Found
+) -> NoFit:
+    if fabric.free_host_count < request.hosts:
+        return _refusal(request, constraints, (), fabric.free_host_count)
+    free = f"{fabric.free_host_count} hosts free, {request.hosts} asked; "
+    if found.unproven:
+        return NoFit(Refusal.BUDGET, free + STOPPED)
+    if found.possible < (constraints.domains or 0):
+        why = f"{found.possible} domains of kind {constraints.kind} {WHOLE_AND_FREE}"
+        return NoFit(Refusal.NO_LEGAL_SHAPE, free + why)
+    why = _no_links(request, constraints, constraints.domains or 0, found.possible, WHOLE_AND_FREE)
+    return NoFit(Refusal.NO_LEGAL_SHAPE, free + why)
+
+
+def _no_links(
+    request: Request, constraints: Constraints, count: int, possible: int, what: str
+) -> str:
+    return (
+        f"{possible} domains of kind {constraints.kind} {what}, but no {count} of them"
+        f" make {request.hosts} hosts with enough free links in common"
+    )
 
 
 def used_by_others(fabric: LedgerView, kind: str) -> list[Domain]:
@@ -250,8 +280,8 @@ class _Question:
     def _none(self, why: str) -> NoFit:
         free = sum(map(int.bit_count, self._hosts))
         if not self._proven:
-            text = f"{free} hosts free, {self._request.hosts} asked; the search among domains"
-            return NoFit(Refusal.BUDGET, f"{text} stopped at its budget, a placement may exist")
+            text = f"{free} hosts free, {self._request.hosts} asked; {STOPPED}"
+            return NoFit(Refusal.BUDGET, text)
         return NoFit(
             Refusal.NO_LEGAL_SHAPE, f"{free} hosts free, {self._request.hosts} asked; {why}"
         )
@@ -422,7 +452,7 @@ class _Question:
         constraints, hosts = self._constraints, self._request.hosts
         units = self._units()
         if constraints.domains is not None:
-            count, what = constraints.domains, "are whole and free"
+            count, what = constraints.domains, WHOLE_AND_FREE
         else:
             assert constraints.per_domain is not None, "domains are counted"
             count, rest = divmod(hosts, constraints.per_domain)
@@ -443,10 +473,7 @@ class _Question:
         return found or self._none(self._no_links(count, len(units), what))
 
     def _no_links(self, count: int, possible: int, what: str) -> str:
-        return (
-            f"{possible} domains of kind {self._constraints.kind} {what}, but no {count} of them"
-            f" make {self._request.hosts} hosts with enough free links in common"
-        )
+        return _no_links(self._request, self._constraints, count, possible, what)
 
     def _units(self) -> list[Unit]:
         """What each domain of the counted kind can give; those with few free hosts first."""

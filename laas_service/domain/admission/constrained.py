@@ -52,7 +52,8 @@ def _proposed(policy: Policy, fabric: LedgerView, request: Request) -> Allocatio
     constraints = for_policy(policy, constraints)
     request = replace(request, constraints=constraints)
     if constraints.by_domain:
-        return propose_by_domain(policy, fabric, permitted_hosts(fabric, constraints), request)
+        permitted = partial(permitted_hosts, fabric, constraints)
+        return propose_by_domain(policy, fabric, permitted, request)
     view = restricted_view(fabric, constraints)
     answer = policy.propose(view, request)
     if isinstance(answer, NoFit) and answer.reason.unproven and constraints.cheapest:

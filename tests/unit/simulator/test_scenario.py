@@ -20,9 +20,59 @@ from laas_service.domain.topology import Xgft
 from laas_service.domain.verification import violations
 from laas_service.simulator import report
 from laas_service.simulator.scenario import TIMES, Scenario, Trace, full_tree, run
-from laas_service.simulator.workload import Exponential
+from laas_service.simulator.workload import Exponential, WholeDomains
 
 BASE = Scenario("jigsaw", full_tree(8), Exponential(10, 300), runtime=(20, 3000))
+
+
+WHOLE = Scenario(
+    "jigsaw",
+    Xgft((8, 4, 4), (1, 8, 1)),
+    Exponential(3, 300),
+    runtime=(20, 3000),
+    rails=4,
+    domains=WholeDomains(4),
+)
+
+
+@pytest.mark.parametrize("policy", ["baseline", "jigsaw", "lc"])
+def test_half_of_the_jobs_ask_for_whole_domains_on_rails(policy):
+    seen = set()
+
+    def watch(started, fabric):
+        assert fabric.topology.rails == 4
+        for id, placed in fabric.allocations.items():
+            if job := asked.get(id):
+                hosts = placed.hosts(fabric.topology)
+                domains = {fabric.features.of(host).domains for host in hosts}
+                assert (len(hosts), len(domains)) == (job.hosts, job.domains)
+                seen.add(job.domains)
+
+    scenario = replace(WHOLE, policy=policy)
+    asked = {job.id: job for job in scenario.load().jobs if job.domains}
+    assert 100 < len(asked) < 200
+    result = run(scenario, watch=watch)
+    assert (result["hosts"], result["jobs"]) == (32, 300)
+    assert seen == set(range(1, 9))
+
+
+def test_the_same_jobs_ask_for_as_many_hosts():
+    domains = WHOLE.load().jobs
+    hosts = replace(WHOLE, domains=WholeDomains(4, as_hosts=True)).load().jobs
+    assert list(hosts) == [job._replace(domains=None) for job in domains]
+
+
+@pytest.mark.parametrize("text", ["0", "x", "4:2", "4:", "4:x"])
+def test_domains_that_are_none_are_refused(text):
+    with pytest.raises(InvalidInput, match="use SIZE or SIZE:SHARE"):
+        WholeDomains.parse(text)
+
+
+def test_fabrics_that_have_no_such_rails_or_domains_are_refused():
+    with pytest.raises(InvalidInput, match="give a divisor of the 4 pods"):
+        replace(WHOLE, rails=3).load()
+    with pytest.raises(InvalidInput, match="give at most 32"):
+        replace(WHOLE, domains=WholeDomains(33)).load()
 
 
 def without_times(result):

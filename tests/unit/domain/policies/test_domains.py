@@ -13,6 +13,7 @@ import pytest
 from laas_service.domain.admission.admit import admit, explain
 from laas_service.domain.allocation import Allocation, NoFit, Refusal, Request
 from laas_service.domain.constraints import Constraints, Spread
+from laas_service.domain.features import HostFeatures
 from laas_service.domain.ledger import Ledger
 from laas_service.domain.policies import POLICIES
 from laas_service.domain.verification import isolation_violations, shape_violations
@@ -136,3 +137,57 @@ def test_every_form_against_every_set_of_hosts(tree):
             fabric.release("t")
             assert fabric.state() == before
     assert {expected for _, expected in outcomes} == {True, False}
+
+
+@pytest.mark.parametrize(
+    "tree", ["two levels", "three levels", "tapered leaves", "rails in planes"]
+)
+def test_whole_domains_that_are_alike_along_a_history(tree):
+    """What a ledger keeps of one request for the next follows owners, faults and new domains."""
+    topology, rng = TREES[tree], Random(f"{SEED} history {tree}")
+    fabric = Ledger(topology)
+    outcomes = set()
+    for step in range(90):
+        if step % 30 == 0:
+            hosts = sorted(range(topology.hosts), key=topology.place_of)
+            size = topology.hosts_per_group if step == 60 else 1
+            named = {f"d{i}": hosts[i : i + size] for i in range(0, len(hosts), size)}
+            named.pop(rng.choice(sorted(named)))
+            fabric.describe_hosts(dict.fromkeys(hosts, HostFeatures()))
+            described(fabric, {"k": named})
+        _changed(fabric, rng, step)
+        every, count = Every(fabric, named), rng.randint(1, 4)
+        hosts_asked = count * size
+        policy = rng.choice((*EXACT, "laas", "simple"))
+        expected = every.whole(policy, count, hosts_asked)
+        request = Request(f"w{step}", hosts_asked, constraints=Constraints(domains=count, kind="k"))
+        before = list(fabric.allocations.values())
+        answer = admit(POLICIES[policy](), fabric, request)
+        where = f"step {step}: {policy}, {count} of {named}: {answer}"
+        assert isinstance(answer, Allocation) == expected, where
+        outcomes.add(expected)
+        if isinstance(answer, Allocation):
+            assert broken(fabric, every, "domains", count, answer) is None, where
+            assert not shape_violations(topology, answer), where
+            assert not isolation_violations(topology, [*before, answer]), where
+            if rng.random() < 0.7:
+                fabric.release(answer.id)
+    assert outcomes == {True, False}
+
+
+def _changed(fabric: Ledger, rng: Random, step: int) -> None:
+    """Let a tenant come or go, or a host or link fail or be repaired."""
+    change, topology = rng.randrange(6), fabric.topology
+    if change == 0:
+        admit(POLICIES["jigsaw"](), fabric, Request(f"t{step}", rng.randint(1, 3)))
+    elif change in (1, 2) and fabric.allocations:
+        fabric.release(rng.choice(sorted(fabric.allocations)))
+    elif change == 3 and len(fabric.failed_hosts) < 3:
+        fabric.fail_host(rng.randrange(topology.hosts))
+    elif change == 4 and fabric.failed_hosts:
+        fabric.repair_host(rng.choice(sorted(fabric.failed_hosts)))
+    elif change == 5:
+        for link in sorted(fabric.failed_links):
+            fabric.repair_link(link)
+        tree = topology.tree
+        fabric.fail_link(tree.link_at(rng.randrange(tree.leaf_links)))
