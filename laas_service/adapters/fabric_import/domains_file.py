@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Domains of hosts from files: own JSON, Slurm's block topology, what topograph writes for Slurm.
+"""Domains of hosts from files: own JSON, blocks of Slurm and of topograph, aggregates of Nova.
 
 Slurm has blocks in ``topology.yaml`` or, as ``BlockName=`` lines, in ``topology.conf``. Topograph
-writes either. Blocks are domains of one kind, which the file does not name.
+writes either. Blocks are domains of one kind, which the file does not name. Topograph may cut one
+domain into several blocks; a comment ``# BLOCK=DOMAIN`` above each names the domain.
+
+Nova answers ``{"aggregates": [...]}``; ``openstack aggregate list --long -f json`` prints the list.
+An aggregate is a domain if it has a property of the kind's name; the value is the domain's name.
 """
 
 import json
@@ -20,6 +24,8 @@ NamedDomains = dict[str, dict[str, tuple[str, ...]]]
 """By kind and name the names of the hosts of each domain."""
 
 _BLOCK = re.compile(r"^\s*BlockName=(\S+)\s(?:.*\s)?Nodes=(\S+)", re.IGNORECASE)
+
+_NAME = re.compile(r"^\s*#\s*([^\s=]+)=(\S+)\s*$")
 
 _FIX = (
     'give {"KIND": {"DOMAIN": ["HOST", ...]}}, or blocks of Slurm in the form of topology.yaml or '
@@ -40,6 +46,10 @@ def read_domains(text: str, source: str, kind: str) -> NamedDomains:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         raise InvalidFile(source, mark.line + 1 if mark else 1, _FIX) from error
+    if isinstance(document, Mapping) and isinstance(document.get("aggregates"), list):
+        document = document["aggregates"]
+    if isinstance(document, list) and any(_is_aggregate(one) for one in document):
+        return {kind: _together(list(_aggregates(document, source, kind)), source)}
     if isinstance(document, list):
         return {kind: _together(list(_blocks(document, source)), source)}
     if not isinstance(document, Mapping):
@@ -48,10 +58,13 @@ def read_domains(text: str, source: str, kind: str) -> NamedDomains:
 
 
 def _lines(text: str, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    names: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
+        if named := _NAME.match(line):
+            names[named[1]] = named[2]
         if found := _BLOCK.match(line.partition("#")[0] + " "):
             try:
-                yield found[1], expanded(found[2])
+                yield names.get(found[1], found[1]), expanded(found[2])
             except ValueError as error:
                 raise InvalidFile(source, number, str(error)) from error
 
@@ -63,6 +76,8 @@ def _blocks(topologies: list[object], source: str) -> Iterator[tuple[str, tuple[
             name, nodes = (
                 (one.get("block"), one.get("nodes")) if isinstance(one, Mapping) else 2 * (None,)
             )
+            if isinstance(name, str) and not nodes:
+                continue  # topograph fills up with blocks without nodes
             if not isinstance(name, str) or not isinstance(nodes, str):
                 raise InvalidFile(source, 1, "each block has a name (block) and a list (nodes)")
             try:
@@ -71,9 +86,30 @@ def _blocks(topologies: list[object], source: str) -> Iterator[tuple[str, tuple[
                 raise InvalidFile(source, 1, f"block {name}: {error}") from error
 
 
+def _is_aggregate(one: object) -> bool:
+    return isinstance(one, Mapping) and {"name", "hosts"} <= {str(key).lower() for key in one}
+
+
+def _aggregates(
+    found: list[object], source: str, kind: str
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Of those with a property of the kind's name: its value, and the hosts."""
+    for one in found:
+        if not isinstance(one, Mapping) or not _is_aggregate(one):
+            raise InvalidFile(source, 1, "each aggregate has a name and hosts")
+        fields = {str(key).lower(): value for key, value in one.items()}
+        properties = fields.get("properties", fields.get("metadata")) or {}
+        if not isinstance(properties, Mapping) or kind not in properties:
+            continue
+        hosts = fields["hosts"] or []
+        if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+            raise InvalidFile(source, 1, f"aggregate {fields['name']}: hosts is a list of names")
+        yield str(properties[kind]), tuple(hosts)
+
+
 def _together(blocks: list[tuple[str, tuple[str, ...]]], source: str) -> dict[str, tuple[str, ...]]:
     if not blocks:
-        raise InvalidFile(source, 1, f"it has no block; {_FIX}")
+        raise InvalidFile(source, 1, f"it has no block, and no aggregate of the kind; {_FIX}")
     named: dict[str, tuple[str, ...]] = {}
     for name, hosts in blocks:
         named[name] = named.get(name, ()) + hosts

@@ -304,11 +304,13 @@ _HOST = (
             argument(
                 "file",
                 metavar="FILE",
-                help="JSON, or blocks of Slurm (topology.yaml, topology.conf) such as topograph "
-                "writes; - is the standard input",
+                help="JSON, blocks of Slurm (topology.yaml, topology.conf) such as topograph "
+                "writes, or aggregates of Nova in JSON; - is the standard input",
             ),
             FABRIC_OPTION,
-            argument("--kind", default="nvlink", help="kind of Slurm's blocks; default: nvlink"),
+            argument(
+                "--kind", default="nvlink", help="kind of blocks and aggregates; default: nvlink"
+            ),
         ),
     ),
     Command(

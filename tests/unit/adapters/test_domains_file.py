@@ -31,9 +31,48 @@ def as_conf() -> str:
     return "\n".join([*lines, "BlockSizes=18,144"])
 
 
-@pytest.mark.parametrize("written", [as_yaml, as_conf], ids=["yaml", "conf"])
-def test_blocks_of_slurm_are_domains(written):
-    assert read_domains(written(), "file", "nvlink") == {"nvlink": RACKS}
+def test_blocks_of_slurm_are_domains():
+    assert read_domains(as_yaml(), "file", "nvlink") == {"nvlink": RACKS}
+    plain = "\n".join(line for line in as_conf().splitlines() if not line.startswith("#"))
+    assert read_domains(plain, "file", "nvlink") == {"nvlink": RACKS}
+
+
+def test_comments_of_topograph_name_the_domains():
+    cliques = {f"clique-{number}": hosts for number, hosts in enumerate(RACKS.values())}
+    assert read_domains(as_conf(), "file", "nvlink") == {"nvlink": cliques}
+
+
+def test_domains_that_topograph_cuts_into_blocks_are_whole():
+    lines = [
+        "# first=clique-7",
+        "BlockName=first Nodes=n[1-16]",
+        "# second=clique-7",
+        "BlockName=second Nodes=n[17-18]",
+        "BlockName=padding",
+        "BlockSizes=16,32",
+    ]
+    found = read_domains("\n".join(lines), "file", "nvlink")
+    assert found == {"nvlink": {"clique-7": tuple(f"n{i}" for i in range(1, 19))}}
+    blocks = [{"block": "a", "nodes": "n1"}, {"block": "padding"}]
+    document = yaml.safe_dump([{"topology": "t", "block": {"blocks": blocks}}])
+    assert read_domains(document, "file", "nvlink") == {"nvlink": {"a": ("n1",)}}
+
+
+AGGREGATES = [
+    {"id": 1, "name": "one", "hosts": ["n1", "n2"], "metadata": {"nvlink": "rack1", "ssd": "true"}},
+    {"id": 2, "name": "two", "hosts": ["n3"], "metadata": {"nvlink": "rack2"}},
+    {"id": 3, "name": "fast", "hosts": ["n1", "n3"], "metadata": {"ssd": "true"}},
+]
+
+
+def test_aggregates_of_nova_with_a_property_of_the_kind_are_domains():
+    expected = {"nvlink": {"rack1": ("n1", "n2"), "rack2": ("n3",)}}
+    assert read_domains(json.dumps({"aggregates": AGGREGATES}), "file", "nvlink") == expected
+    shown = [
+        {"ID": a["id"], "Name": a["name"], "Properties": a["metadata"], "Hosts": a["hosts"]}
+        for a in AGGREGATES
+    ]
+    assert read_domains(json.dumps(shown), "file", "nvlink") == expected
 
 
 def test_own_files_name_their_kinds():
@@ -52,6 +91,10 @@ def test_own_files_name_their_kinds():
         "BlockName=a Nodes=node[5-1]",
         "BlockName=a Nodes=node[0-999999999]",
         "- topology: a\n  block: {blocks: [{block: b}]}",
+        "- topology: a\n  block: {blocks: [{nodes: n1}]}",
+        '{"aggregates": [{"name": "a", "hosts": ["n1"], "metadata": {"rack": "r"}}]}',
+        '{"aggregates": [{"name": "a", "hosts": "n1", "metadata": {"nvlink": "r"}}]}',
+        '{"aggregates": [{"name": "a", "hosts": ["n1"]}, 1]}',
         "- {",
     ],
 )
