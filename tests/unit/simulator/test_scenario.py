@@ -37,7 +37,7 @@ WHOLE = Scenario(
 
 @pytest.mark.parametrize("policy", ["baseline", "jigsaw", "lc"])
 def test_half_of_the_jobs_ask_for_whole_domains_on_rails(policy):
-    seen: set[int] = set()
+    seen: set[int | None] = set()
 
     def watch(started, fabric):
         assert fabric.topology.rails == 4
