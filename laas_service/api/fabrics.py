@@ -193,7 +193,7 @@ def evacuate(
 ) -> Answer:
     """Drain hosts or a leaf, and announce moves of the tenants there."""
     permission = Permission(max_cost=body.max_cost, override=body.override)
-    wanted = EvacuationRequest(tuple(body.hosts or ()), body.switch, permission)
+    wanted = EvacuationRequest(tuple(body.hosts or ()), body.switch, permission, body.reason)
     if body.dry_run:
         plan = call.use_cases.moves.advise_evacuation(call.caller, fabric_id, wanted)
     else:
@@ -319,6 +319,7 @@ def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) ->
     if body.state is None and not described and not body.confirm_empty and not listed:
         fix = "say what to change: state, traits, cost, domains, virtual_guids or confirm_empty"
         raise InvalidInput("state", None, fix)
+    why = schemas.reason_of(body.state and body.state.value, body.reason)
     if body.confirm_empty:
         entry = call.components.confirm_empty(call.caller, fabric_id, name)
     if described:
@@ -330,7 +331,7 @@ def set_host(call: Call, fabric_id: str, name: str, body: schemas.HostChange) ->
         rails = [[int(guid, 16) for guid in guids] for guids in body.virtual_guids]
         entry = call.components.set_virtual_ports(fabric_id, name, rails)
     if body.state is not None:
-        entry = call.components.set_host_state(call.caller, fabric_id, name, body.state)
+        entry = call.components.set_host_state(call.caller, fabric_id, name, body.state, why)
     return Answer(200, schemas.Host.of(entry))
 
 
@@ -347,8 +348,8 @@ def set_link(call: Call, fabric_id: str, link_id: str, body: schemas.LinkChange)
 
     Instead of its id, `GUID/port` or `name/port` of a switch at either end names a link.
     """
-    state = LinkState(body.state)
-    entry = call.components.set_link_state(call.caller, fabric_id, link_id, state)
+    state, why = LinkState(body.state), schemas.reason_of(body.state, body.reason)
+    entry = call.components.set_link_state(call.caller, fabric_id, link_id, state, why)
     return Answer(200, schemas.Link.of(entry))
 
 

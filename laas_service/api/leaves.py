@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import Literal, Self
 
 from laas_service.api.resource import Answer, Call
-from laas_service.api.schemas.base import Body, Guid, Schema, guid
+from laas_service.api.schemas.base import Body, Guid, Reason, Schema, guid
 from laas_service.api.schemas.fabrics import (
     By,
     Evidence,
+    ReasonGiven,
     Since,
     SourceOfState,
     SwitchCondition,
+    reason_of,
     said,
 )
 from laas_service.api.schemas.placements import AllocatedHost
@@ -28,6 +30,7 @@ class LeafChange(Body):
     """`drained`: for leaves. `up` takes `failed` or `maintenance` back, which ends once the
     switch's tables are confirmed; if neither was said, it undrains what only drains of this leaf
     keep down."""
+    reason: Reason | None = None
 
 
 class LeafHosts(Schema):
@@ -62,6 +65,7 @@ class Leaf(Schema):
     by: By
     since: Since
     evidence: Evidence
+    reason: ReasonGiven
     hosts: LeafHosts
     empty: bool
     """No allocation has a host or link there any more."""
@@ -110,9 +114,11 @@ def show(call: Call, fabric_id: str, switch_id: str) -> Answer:
 
 def change(call: Call, fabric_id: str, switch_id: str, body: LeafChange) -> Answer:
     """Drain a leaf; fail a switch or put it under maintenance; or take that back."""
+    why = reason_of(body.state, body.reason)
     if body.state == "drained":
-        entry = call.components.set_leaf_state(call.caller, fabric_id, switch_id, HostState.DRAINED)
+        drained = HostState.DRAINED
+        entry = call.components.set_leaf_state(call.caller, fabric_id, switch_id, drained, why)
     else:
         state = SwitchState(body.state)
-        entry = call.components.set_switch_state(call.caller, fabric_id, switch_id, state)
+        entry = call.components.set_switch_state(call.caller, fabric_id, switch_id, state, why)
     return Answer(200, Leaf.of(entry, call.may_name))

@@ -66,7 +66,7 @@ class ComponentUseCases:
         return leaf_view.LeafEntry(switch, tuple(hosts), tuple(tenants), word)
 
     def set_host_state(
-        self, caller: Caller, fabric_id: str, name: str, state: HostState
+        self, caller: Caller, fabric_id: str, name: str, state: HostState, reason: str | None = None
     ) -> inventory.HostEntry:
         """Drain, fail or repair a host; the allocation that holds it, if any, keeps it.
 
@@ -74,7 +74,9 @@ class ComponentUseCases:
             NotFound: there is no such fabric or host.
         """
         number = self._host_number(fabric_id, name)
-        self._store.components.set_host_state(fabric_id, number, state, by=caller.initiator)
+        self._store.components.set_host_state(
+            fabric_id, number, state, by=caller.initiator, reason=reason
+        )
         self._wake()
         return self._host(fabric_id, number)
 
@@ -125,7 +127,12 @@ class ComponentUseCases:
         return self._host(fabric_id, number)
 
     def set_link_state(
-        self, caller: Caller, fabric_id: str, named: str, state: LinkState
+        self,
+        caller: Caller,
+        fabric_id: str,
+        named: str,
+        state: LinkState,
+        reason: str | None = None,
     ) -> inventory.LinkEntry:
         """Fail or repair a link; the allocation that holds it, if any, keeps it.
 
@@ -136,12 +143,19 @@ class ComponentUseCases:
             InvalidInput: the name has another form, or several switches have it.
         """
         link = inventory.find_link(self._store.fabrics.get(fabric_id), named)
-        self._store.components.set_link_state(fabric_id, link, state, by=caller.initiator)
+        self._store.components.set_link_state(
+            fabric_id, link, state, by=caller.initiator, reason=reason
+        )
         self._wake()
         return inventory.link(*self._with_ledger(fabric_id), link, self._said(fabric_id))
 
     def set_leaf_state(
-        self, caller: Caller, fabric_id: str, named: str, state: HostState
+        self,
+        caller: Caller,
+        fabric_id: str,
+        named: str,
+        state: HostState,
+        reason: str | None = None,
     ) -> leaf_view.LeafEntry:
         """Drain the hosts of a leaf that are up, or undrain those that only such drains keep down.
 
@@ -151,12 +165,19 @@ class ComponentUseCases:
             NotFound, InvalidInput: as ``leaf``.
         """
         switch = leaf_view.find(self._store.fabrics.get(fabric_id), named)
-        self._store.components.set_leaf_state(fabric_id, switch.guid, state, by=caller.initiator)
+        self._store.components.set_leaf_state(
+            fabric_id, switch.guid, state, by=caller.initiator, reason=reason
+        )
         self._wake()
         return self.leaf(fabric_id, named)
 
     def set_switch_state(
-        self, caller: Caller, fabric_id: str, named: str, state: SwitchState
+        self,
+        caller: Caller,
+        fabric_id: str,
+        named: str,
+        state: SwitchState,
+        reason: str | None = None,
     ) -> leaf_view.LeafEntry:
         """Fail a switch or put it under maintenance; or take that back.
 
@@ -172,7 +193,9 @@ class ComponentUseCases:
         said = switch.guid in self._store.components.words(fabric_id).switches.keys() - taken_back
         if state is SwitchState.UP and not said and switch.guid in fabric.inventory.leaf_guids:
             return self.set_leaf_state(caller, fabric_id, named, HostState.UP)
-        self._store.components.set_switch_state(fabric_id, switch.guid, state, by=caller.initiator)
+        self._store.components.set_switch_state(
+            fabric_id, switch.guid, state, by=caller.initiator, reason=reason
+        )
         self._wake()
         return self.leaf(fabric_id, named)
 

@@ -344,4 +344,5 @@ def _fault(kind: str, name: str, word: Word | None, state: str = "") -> dict[str
         "source": word.source.value if word else None,
         "since": word.since if word else None,
         "evidence": word.evidence if word else None,
+        "reason": word.reason if word else None,
     }

@@ -82,6 +82,7 @@ class EvacuationRequest:
     hosts: tuple[str, ...] = ()
     switch: str | None = None
     permission: Permission = NO_OVERRIDE
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,12 +332,12 @@ class Moves:
         if wanted.switch is not None:
             switch = leaf.find(fabric, wanted.switch)
             self._store.components.set_leaf_state(
-                fabric.id, switch.guid, HostState.DRAINED, by=caller.initiator
+                fabric.id, switch.guid, HostState.DRAINED, by=caller.initiator, reason=wanted.reason
             )
             return
         for host in self._to_evacuate(fabric, wanted):
             self._store.components.set_host_state(
-                fabric.id, host, HostState.DRAINED, by=caller.initiator
+                fabric.id, host, HostState.DRAINED, by=caller.initiator, reason=wanted.reason
             )
 
     def _evacuation(self, fabric: FabricRecord, wanted: EvacuationRequest) -> Asked[Evacuation]:

@@ -67,6 +67,7 @@ class Word:
 
     ``since`` is None if it was recorded by a release that kept no times. ``by`` is the operator who
     said it; None if observation says it, or it was recorded by a release that kept no names.
+    ``reason`` is the operator's.
     """
 
     source: Source
@@ -74,6 +75,7 @@ class Word:
     since: datetime | None
     evidence: str | None = None
     by: Initiator | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

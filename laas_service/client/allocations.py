@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -124,6 +125,7 @@ def _size(parser: argparse.ArgumentParser) -> None:
 class Create(ShowCommand):
     """Create an allocation of hosts and links"""
 
+    example = "--name red --hosts 5 --wait 10m"
     arguments = (
         _name,
         DUPLICATE,
@@ -193,6 +195,7 @@ class Create(ShowCommand):
 class List(ListCommand):
     """List allocations"""
 
+    example = "--state active"
     listed = "allocations"
     arguments = (
         argument("--state", help="list this state only; default: all but released"),
@@ -218,6 +221,7 @@ class List(ListCommand):
 class Show(ShowCommand):
     """Show an allocation with its hosts, links and latest history"""
 
+    example = "blue"
     arguments = (ALLOCATION,)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
@@ -227,6 +231,7 @@ class Show(ShowCommand):
 class Draw(ShowCommand):
     """Write a drawing of an allocation's own tree"""
 
+    example = "blue --svg blue.svg"
     arguments = (
         ALLOCATION,
         argument("--svg", metavar="FILE", required=True, help="write the drawing into this file"),
@@ -257,6 +262,7 @@ def written(path: str, text: str) -> None:
 class History(ListCommand):
     """List the history of an allocation, oldest entry first"""
 
+    example = "blue"
     listed = "history"
     arguments = (ALLOCATION,)
 
@@ -267,6 +273,7 @@ class History(ListCommand):
 class Certify(RestCommand):
     """Print the certificate of an allocation's isolation, for laas-verify-certificate"""
 
+    example = "blue --output blue.json"
     arguments = (
         ALLOCATION,
         argument("--output", metavar="FILE", help="write the certificate into this file"),
@@ -289,6 +296,7 @@ class Certify(RestCommand):
 class Ranks(RestCommand):
     """Print the order of hosts that the tables are made for, as a file for MPI or NCCL"""
 
+    example = "blue --format openmpi --slots 4"
     arguments = (
         ALLOCATION,
         argument(
@@ -330,25 +338,38 @@ def _rank_file(form: str, names: Sequence[str], slots: int, rails_joined: bool) 
 
 
 class Rename(ShowCommand):
-    """Rename an allocation, and show it"""
+    """The same as set --name; an old name of it"""
 
+    deprecated = True
+
+    example = "old new"
     arguments = (ALLOCATION, argument("name", metavar="NAME", help="new name"), DUPLICATE)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        body = given(name=args.name, allow_duplicate_name=args.allow_duplicate_name)
-        return rest.call("PATCH", path_of(rest, args), body=body)
+        words = f"{shlex.quote(args.allocation)} --name {shlex.quote(args.name)}"
+        self.say(f"this is an old name of '{self.command_line('set')} {words}'")
+        return _renamed(rest, args)
 
 
 class Set(RestCommand):
     """Rename an allocation"""
 
+    example = "older --name newer"
     arguments = (ALLOCATION, argument("--name", required=True, help="new name"), DUPLICATE)
-    answer = Rename.answer
+
+    def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
+        return _renamed(rest, args)
+
+
+def _renamed(rest: Rest, args: argparse.Namespace) -> Any:
+    body = given(name=args.name, allow_duplicate_name=args.allow_duplicate_name)
+    return rest.call("PATCH", path_of(rest, args), body=body)
 
 
 class Consent(ShowCommand):
     """Say whether an allocation may move to make room for others"""
 
+    example = "blue --movable live --notice 1h"
     arguments = (ALLOCATION, *CONSENT)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
@@ -369,6 +390,7 @@ def _new_size(text: str) -> tuple[str, int]:
 class Resize(ShowCommand):
     """Change the number of hosts of an allocation where it is"""
 
+    example = "blue +1 --dry-run"
     arguments = (
         ALLOCATION,
         argument(
@@ -423,6 +445,7 @@ def _resized(present: int, sign: str, number: int) -> int:
 class ReplaceHosts(ShowCommand):
     """Give an allocation other hosts in place of those that have failed"""
 
+    example = "blue --host node00 --dry-run"
     arguments = (
         ALLOCATION,
         argument(
@@ -448,6 +471,7 @@ class ReplaceHosts(ShowCommand):
 class Repair(ShowCommand):
     """Replace the failed links of an allocation by free ones"""
 
+    example = "blue"
     arguments = (ALLOCATION,)
     waits = True
 
@@ -458,6 +482,7 @@ class Repair(ShowCommand):
 class Retry(ShowCommand):
     """Retry the next step of an allocation now, even after an error"""
 
+    example = "blue"
     arguments = (ALLOCATION,)
     waits = True
 
@@ -468,6 +493,7 @@ class Retry(ShowCommand):
 class Wait(ListCommand):
     """Wait until allocations no longer change, and list them"""
 
+    example = "blue --timeout 10m"
     listed = "allocations"
     arguments = (
         argument("allocations", metavar="ALLOCATION", nargs="+", help=NAMED),
@@ -490,6 +516,7 @@ class Wait(ListCommand):
 class Delete(RestCommand):
     """Delete allocations and free their hosts and links"""
 
+    example = "gone --wait 10m"
     arguments = (
         argument("allocations", metavar="ALLOCATION", nargs="+", help=NAMED),
         ON_FABRIC,
@@ -542,6 +569,7 @@ class Delete(RestCommand):
 class ShowQuota(ShowCommand):
     """Show the limits of a project, and how much of them is in use"""
 
+    example = "-f json"
     arguments = (project("another project than your own"),)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:

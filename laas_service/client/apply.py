@@ -27,6 +27,7 @@ Line = Mapping[str, Any]
 class Apply(RestCommand):
     """Carry out the requests of a file, one JSON object a line, as laas-plan reads them"""
 
+    example = "lines --yes"
     arguments = (
         argument("file", metavar="FILE", help='lines such as {"op": "allocate", "id": "blue", '
                  '"hosts": 6}; - reads standard input'),
@@ -46,18 +47,22 @@ class Apply(RestCommand):
             Refused: the service could not be reached, or the answer did not come.
         """
         lines = self._read(args.file)
-        freed = [f"{line['op']} {line['id']}" for line in lines if line["op"] in FREEING]
+        freed = [f"{one['op']} {one['id']}" for one in lines.values() if one["op"] in FREEING]
         if freed:
             self.confirm(args, f"carry out {', '.join(freed)}")
-        if any("host" in FIELDS[line["op"]] for line in lines):
+        if any("host" in FIELDS[line["op"]] for line in lines.values()):
             rest.get(rest.fabric(args.fabric))  # one that is not there is refused at once
         worst = 0
-        for line in lines:
+        for number, line in lines.items():
             try:
                 answer = OPERATIONS[line["op"]](rest, args, line)
             except Refused as refusal:
                 if refusal.status is None or refusal.status >= 500:
-                    raise
+                    where = (
+                        f"{args.file}: line {number}: {refusal}; the lines after it are not done"
+                    )
+                    document = {**refusal.document, "detail": where}
+                    raise type(refusal)(where, refusal.status, document) from refusal
                 document = dict(refusal.document)
                 document["reason"] = document.pop("code", None)
                 answer = {"outcome": "refused", **document}
@@ -66,18 +71,18 @@ class Apply(RestCommand):
             self.app.stdout.flush()
         return worst
 
-    def _read(self, file: str) -> list[Line]:
-        """The requests; ends the command at the first line that is none."""
+    def _read(self, file: str) -> dict[int, Line]:
+        """The requests by number of their line; ends the command at the first that is none."""
         try:
             text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             self.usage_error(f"argument FILE: {file} cannot be read: {error}")
-        found = []
+        found = {}
         for number, one in enumerate(text.splitlines(), 1):
             if one.strip():
                 if problem := _problem(one):
                     self.usage_error(f"{file}: line {number}: {problem}")
-                found.append(json.loads(one))
+                found[number] = json.loads(one)
         return found
 
 

@@ -67,6 +67,8 @@ class RestCommand(Command):
     arguments: Sequence[Argument] = ()
     waits = False
     """Whether the command can wait until a change is complete."""
+    example = ""
+    """Arguments that its help shows."""
     formatter_name = ""
     """What ``-f`` says."""
 
@@ -84,6 +86,7 @@ class RestCommand(Command):
         self.parser = super().get_parser(prog_name)
         for add in (*self.arguments, *(getattr(self.app, "WAIT", WAIT) if self.waits else ())):
             add(self.parser)
+        self.parser.epilog = f"example: {prog_name} {self.example}"
         self.parser.error = self.usage_error  # type: ignore[method-assign, assignment]
         return self.parser
 

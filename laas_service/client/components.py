@@ -41,12 +41,22 @@ LINK = (
     FABRIC_OPTION,
 )
 
+REASON = argument(
+    "--reason", metavar="TEXT", help="why, for those who see it in lists and in the page"
+)
+
 EVACUATE = (
+    REASON,
     argument("--move", action="store_true", help="also move the tenants there who consent"),
     *MOVING,
     dry_run("show who would move"),
 )
 """Options of a drain."""
+
+
+def reasoned(args: argparse.Namespace, change: Mapping[str, Any]) -> dict[str, Any]:
+    """What a PATCH sends, with the reason that is given."""
+    return {**change, **given(reason=getattr(args, "reason", None))}
 
 
 class Component(ShowCommand):
@@ -57,7 +67,9 @@ class Component(ShowCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         path = self.path(rest, args)
-        return rest.get(path) if self.change is None else rest.call("PATCH", path, body=self.change)
+        if self.change is None:
+            return rest.get(path)
+        return rest.call("PATCH", path, body=reasoned(args, self.change))
 
     def path(self, rest: Rest, args: argparse.Namespace) -> str:
         return f"{rest.fabric(args.fabric)}/{self.kind}/{quote(args.name, safe='')}"
@@ -73,7 +85,7 @@ class ChangeHosts(ShowCommand):
     arguments: Sequence[Argument] = HOSTS
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        return self.changed(rest, args, self.change)
+        return self.changed(rest, args, reasoned(args, self.change))
 
     def hosts(self, rest: Rest, args: argparse.Namespace) -> list[str]:
         """The hosts that are named. Raises: Refused."""
@@ -113,6 +125,7 @@ class ChangeHosts(ShowCommand):
 class DrainHost(ChangeHosts):
     """Give hosts to no new owner; an owner keeps them, or moves with --move"""
 
+    example = "'node[28-30]' --yes"
     change = {"state": "drained"}
     verb = "drain"
     asks = True
@@ -127,7 +140,9 @@ class DrainHost(ChangeHosts):
 class FailHost(ChangeHosts):
     """Mark hosts failed; an owner keeps them"""
 
+    example = "node29"
     change = {"state": "failed"}
+    arguments = (*HOSTS, REASON)
     verb = "fail"
     asks = True
 
@@ -135,6 +150,7 @@ class FailHost(ChangeHosts):
 class RepairHost(ChangeHosts):
     """Mark hosts usable"""
 
+    example = "'node[28-31]'"
     change = {"state": "up"}
     verb = "repair"
 
@@ -149,7 +165,10 @@ def _moves(args: argparse.Namespace) -> bool:
 def _evacuated(rest: Rest, args: argparse.Namespace, what: Mapping[str, Any]) -> Any:
     """The answer to a drain with moves of tenants."""
     body = given(
-        max_cost=args.max_cost, override=args.override or None, dry_run=args.dry_run or None
+        reason=args.reason,
+        max_cost=args.max_cost,
+        override=args.override or None,
+        dry_run=args.dry_run or None,
     )
     return rest.call("POST", f"{rest.fabric(args.fabric)}/evacuate", body={**what, **body})
 
@@ -166,6 +185,7 @@ def _traits(parser: argparse.ArgumentParser) -> None:
 class SetHost(ChangeHosts):
     """Set traits, cost and domains of hosts; options left out change nothing"""
 
+    example = "node28 --trait gpu --cost 3"
     verb = "set"
     arguments = (
         *HOSTS,
@@ -190,6 +210,7 @@ class SetHost(ChangeHosts):
 class ConfirmEmpty(ChangeHosts):
     """Say that hosts in quarantine run no server"""
 
+    example = "node31"
     change = {"confirm_empty": True}
     verb = "confirm"
 
@@ -197,6 +218,7 @@ class ConfirmEmpty(ChangeHosts):
 class ShowSwitch(Component):
     """Show a switch and the allocations that hold hosts or links there"""
 
+    example = "leaf-0-0"
     kind = "switches"
     arguments = SWITCH
 
@@ -205,11 +227,16 @@ class DrainSwitch(Component):
     """Drain a leaf: its free hosts get no new owner; owners keep theirs, or move with --move"""
 
     kind = "switches"
-    arguments = (*SWITCH, *EVACUATE)
+    arguments = (*SWITCH, YES, *EVACUATE)
     change = {"state": "drained"}
+    example = "leaf-1-2 --yes"
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
-        if not _moves(args):
+        moves = _moves(args)
+        if not args.dry_run:
+            hosts = rest.get(self.path(rest, args))["hosts"]["total"]
+            self.confirm(args, f"drain leaf {args.name} with its {hosts} hosts")
+        if not moves:
             return super().answer(rest, args)
         return _evacuated(rest, args, {"switch": args.name})
 
@@ -217,22 +244,25 @@ class DrainSwitch(Component):
 class MaintainSwitch(Component):
     """Put a switch under maintenance: nobody new gets its links, owners move away if they can"""
 
+    example = "leaf-1-1"
     kind = "switches"
-    arguments = SWITCH
+    arguments = (*SWITCH, REASON)
     change = {"state": "maintenance"}
 
 
 class FailSwitch(Component):
     """Mark a switch failed, with its links and, for a leaf, its hosts"""
 
+    example = "leaf-1-3"
     kind = "switches"
-    arguments = SWITCH
+    arguments = (*SWITCH, REASON)
     change = {"state": "failed"}
 
 
 class RepairSwitch(Component):
     """Take back a fail or a maintenance of a switch; else the drain of a leaf"""
 
+    example = "leaf-1-3"
     kind = "switches"
     arguments = SWITCH
     change = {"state": "up"}
@@ -241,6 +271,7 @@ class RepairSwitch(Component):
 class ShowLink(Component):
     """Show a link with its state and owner"""
 
+    example = "leaf-0-0-0"
     kind = "links"
     arguments = LINK
 
@@ -248,14 +279,16 @@ class ShowLink(Component):
 class FailLink(Component):
     """Mark a link failed; an owner keeps it"""
 
+    example = "leaf-1-3-3"
     kind = "links"
-    arguments = LINK
+    arguments = (*LINK, REASON)
     change = {"state": "failed"}
 
 
 class RepairLink(Component):
     """Mark a link usable"""
 
+    example = "leaf-1-3-3"
     kind = "links"
     arguments = LINK
     change = {"state": "up"}

@@ -36,6 +36,7 @@ from laas_service.client.usage import count
 class List(ListCommand):
     """List fabrics"""
 
+    example = "-f json"
     listed = "fabrics"
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
@@ -45,6 +46,7 @@ class List(ListCommand):
 class Show(ShowCommand):
     """Show a fabric's shape and counts of hosts and links"""
 
+    example = "main"
     arguments = FABRIC
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
@@ -54,6 +56,7 @@ class Show(ShowCommand):
 class Delete(ShowCommand):
     """Stop managing a fabric; refused while allocations live there"""
 
+    example = "spare"
     arguments = (argument("fabric", help="id of the fabric"),)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
@@ -63,6 +66,7 @@ class Delete(ShowCommand):
 class Utilization(ShowCommand):
     """Show how much of a fabric is in use"""
 
+    example = "main"
     arguments = FABRIC
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
@@ -71,6 +75,8 @@ class Utilization(ShowCommand):
 
 class Status(ShowCommand):
     """Show on one screen what is free, who waits, and what needs a person"""
+
+    example = "-f json"
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         fabrics, needs = [], []
@@ -105,6 +111,7 @@ class Status(ShowCommand):
 class Routing(ShowCommand):
     """Show the desired generation of the routes, and the one that is confirmed, and by what"""
 
+    example = "main"
     arguments = FABRIC
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
@@ -114,6 +121,7 @@ class Routing(ShowCommand):
 class Agents(ListCommand):
     """List OpenSM agents and their last reports"""
 
+    example = "--fabric main"
     listed = "agents"
     arguments = FABRIC
 
@@ -121,9 +129,16 @@ class Agents(ListCommand):
         return list(rest.listed(f"{rest.fabric(args.fabric)}/agents", "agents"))
 
 
+class OldAgents(Agents):
+    """The same as manager list; an old name of it"""
+
+    deprecated = True
+
+
 class ForgetManager(ShowCommand):
     """Forget an OpenSM that is gone for good, so that nothing is held for it"""
 
+    example = "gone --fabric main"
     arguments = (
         argument("name", metavar="NAME", help="its agent, as 'laas manager list' names it"),
         *FABRIC,
@@ -136,6 +151,7 @@ class ForgetManager(ShowCommand):
 class Idle(ShowCommand):
     """Show links and switches that may be powered down"""
 
+    example = "main"
     arguments = FABRIC
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
@@ -148,6 +164,7 @@ class Idle(ShowCommand):
 class Plane(ShowCommand):
     """Show or change the links withheld from tenants for shared traffic"""
 
+    example = "--l2 3 --dry-run"
     arguments = (
         argument(
             "--l2",
@@ -206,6 +223,7 @@ def _owned(name: str) -> tuple[Argument, ...]:
 class Hosts(Inventory):
     """List the hosts of a fabric with state and owner"""
 
+    example = "--state failed"
     listed = "hosts"
     arguments = (*_owned("hosts"), argument("--trait", help="list hosts with this trait only"))
 
@@ -213,6 +231,7 @@ class Hosts(Inventory):
 class Links(Inventory):
     """List the links of a fabric with state and owner"""
 
+    example = "--owner blue"
     listed = "links"
     arguments = (
         *_owned("links"),
@@ -239,6 +258,7 @@ class Links(Inventory):
 class Switches(Inventory):
     """List the switches of a fabric and their positions"""
 
+    example = "--level 1"
     listed = "switches"
     arguments = (
         argument("--level", type=int, choices=(1, 2, 3), help="list switches of this level only"),
@@ -282,6 +302,7 @@ def _listed(value: Any) -> Any:
 class Fit(HostsCommand):
     """Show whether a number of hosts, or of slots of shared hosts, fits now"""
 
+    example = "12 --within pod"
     arguments = (*HostsCommand.arguments, PARENT, *SLOTS, RISKS)
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
@@ -300,6 +321,7 @@ class Fit(HostsCommand):
 class MakeRoom(HostsCommand):
     """Move tenants who consent so that a number of hosts fits, or show the plan for the queue"""
 
+    example = "3 --dry-run"
     hosts_required = False
     arguments = (
         *HostsCommand.arguments,
@@ -327,6 +349,7 @@ class MakeRoom(HostsCommand):
 class Sleep(ShowCommand):
     """Move tenants who consent so that more switches can sleep"""
 
+    example = "--moves 2 --dry-run"
     arguments = (
         argument("--moves", type=count, metavar="TENANTS", help="move at most so many; default: 1"),
         *MOVING,
@@ -347,6 +370,7 @@ class Sleep(ShowCommand):
 class Map(ShowCommand):
     """Write a page that shows the fabric: who owns which cable, the queue, faults"""
 
+    example = "--html map.html --hosts 12"
     arguments = (
         argument("--html", metavar="FILE", required=True, help="write the page into this file"),
         argument("--hosts", type=count, help="show whether so many fit, and what is in the way"),
@@ -375,6 +399,7 @@ class Map(ShowCommand):
 class View(RestCommand):
     """Serve the page of a fabric on this machine, until interrupted"""
 
+    example = "--port 8790"
     arguments = (
         argument(
             "--port", type=int, default=0, help="port on loopback to listen on; default: a free one"
@@ -398,6 +423,7 @@ class View(RestCommand):
 class Observation(ShowCommand):
     """Show observed faults; choose what observation may change; acknowledge its alarm"""
 
+    example = "--mode observe"
     arguments = (
         argument(
             "--mode",

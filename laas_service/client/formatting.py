@@ -9,18 +9,19 @@ from typing import Any
 COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("id", "shape", "generation", "created_at"),
     "hosts": (
-        *("name", "state", "source", "owner", "index", "domains", "compute_name", "traits"),
+        *("name", "state", "reason", "source", "owner", "index", "domains", "compute_name"),
+        "traits",
         *("cost", "ports"),
     ),
     "links": (
-        *("id", "state", "since", "evidence", "source", "by", "owner", "crossed_by", "why"),
-        *("lower", "upper"),
+        *("id", "state", "since", "reason", "evidence", "source", "by", "owner", "crossed_by"),
+        *("why", "lower", "upper"),
     ),
     "promises": (
         *("link", "direction", "allocation", "bandwidth", "promised", "mean", "deviation"),
         *("outage", "state", "measured"),
     ),
-    "switches": ("name", "state", "source", "level", "guid", "ports", "lid", "positions"),
+    "switches": ("name", "state", "reason", "source", "level", "guid", "ports", "lid", "positions"),
     "agents": ("name", "condition", "seen_at", "detail", "role", "generation", "published"),
     "history": ("number", "at", "state", "reason", "seconds"),
     "allocations": (

@@ -17,6 +17,7 @@ from laas_service.client.usage import count
 class ChangeSlots(ShowCommand):
     """Change the slots of an allocation on shared hosts, or their bandwidth"""
 
+    example = "web --slots 3 --dry-run"
     arguments = (ALLOCATION, *SLOTS, dry_run("show the virtual machines that would move"))
     waits = True
 
@@ -33,6 +34,7 @@ class ChangeSlots(ShowCommand):
 class Promises(ListCommand):
     """List what links promise to those who share hosts, and the traffic measured there, in Gb/s"""
 
+    example = "--kind host"
     listed = "promises"
     arguments = (
         argument("--allocation", help="on hosts that this allocation shares only (name or id)"),
@@ -49,6 +51,7 @@ class Promises(ListCommand):
 class Consolidate(ShowCommand):
     """Move virtual machines of tenants who consent so that shared hosts are empty"""
 
+    example = "--parent pool --max-moves 2 --dry-run"
     arguments = (
         argument(
             "--parent",

@@ -35,6 +35,9 @@ GROUP = "openstack.isolated_network.v1"
 
 HELP = ("-h", "--help")
 
+OLD_NAMES = ("allocation rename", "fabric agents")
+"""Commands under their names of the release before; no list shows them."""
+
 
 class Commands(CommandManager):
     """The commands under the names that they have here, such as ``allocation list``."""
@@ -53,7 +56,11 @@ class Commands(CommandManager):
 
     def below(self, words: Sequence[str]) -> list[str]:
         """The names of the commands that begin with these words, sorted."""
-        return sorted(name for name in self.commands if name.split()[: len(words)] == [*words])
+        return sorted(
+            name
+            for name in self.commands
+            if name.split()[: len(words)] == [*words] and name not in OLD_NAMES
+        )
 
 
 class LaasShell(App):

@@ -25,7 +25,7 @@ export function needsAPerson(map, now) {
   for (const fault of map.faults || []) {
     if (fault.state === "failed") entries.push({ level: "failed", fault,
       what: `${fault.kind} ${fault.name}`, since: fault.since,
-      why: fault.evidence || `said by ${fault.source || "nobody"}`,
+      why: fault.reason || fault.evidence || `said by ${fault.source || "nobody"}`,
       next: `mend it, then: laas ${fault.kind} repair ${fault.name}` });
   }
   for (const entry of map.queue || []) {

@@ -28,9 +28,10 @@ export function texts() {
   hostTable(map.hosts.map((_, number) => number));
   promiseTable();
   queueTable();
-  table("faults", ["What", "State", "Said by", "Since", "Evidence"],
+  table("faults", ["What", "State", "Said by", "Since", "Reason and evidence"],
     (map.faults || []).slice(0, MOST_ROWS).map((fault) => [place(fault), fault.state, fault.source,
-      moment(fault.since), fault.evidence]), "Nothing is failed, drained or being repaired.");
+      moment(fault.since),
+      [fault.reason, fault.evidence].filter(Boolean).join("; ")]), "Nothing is failed, drained or being repaired.");
   question();
   utilization();
   attention();

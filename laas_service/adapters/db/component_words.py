@@ -59,6 +59,7 @@ class SwitchWord:
     state: str
     since: datetime
     by: Initiator | None = None
+    reason: str | None = None
     repaired_at: datetime | None = None
     """When they took it back; it has its effects until the tables of the switch are confirmed."""
 
@@ -75,12 +76,12 @@ class SwitchWord:
 
     def word(self, state: str) -> Word:
         """The word about a link or host that has this state because of the switch."""
-        return Word(Source.OPERATOR, state, self.since, self.text(), self.by)
+        return Word(Source.OPERATOR, state, self.since, self.text(), self.by, self.reason)
 
     def own_word(self) -> Word:
         """The word about the switch itself."""
         if self.repaired_at is None:
-            return Word(Source.OPERATOR, self.state, self.since, by=self.by)
+            return Word(Source.OPERATOR, self.state, self.since, None, self.by, self.reason)
         state = ObservedState.RETURNING.value
         return Word(Source.OPERATOR, state, self.repaired_at, self.text(), self.by)
 
@@ -101,6 +102,7 @@ def switch_words(session: Session, fabric: FabricRecord) -> dict[int, SwitchWord
             row.state,
             row.since,
             row.said_by,
+            row.reason,
             row.repaired_at,
         )
         for row in rows
@@ -135,8 +137,14 @@ def say(
     state: str | None,
     at: datetime,
     by: Initiator | None,
+    reason: str | None = None,
 ) -> None:
-    """Record what an operator says of a host or link; the same word again changes nothing."""
+    """Record what an operator says of a host or link.
+
+    The same word again changes nothing but the reason, if one is given.
+    """
+    if row.operator != state or reason is not None:
+        row.reason = reason if state else None
     if row.operator != state:
         row.operator = state
         row.operator_since = at if state else None
@@ -268,7 +276,7 @@ def _own_words(
     """What is said of a host or link itself."""
     if row.operator is not None:
         since, by = row.operator_since, row.operator_by
-        yield Word(Source.OPERATOR, row.operator, since, operators_evidence, by)
+        yield Word(Source.OPERATOR, row.operator, since, operators_evidence, by, row.reason)
     if row.observed is not None:
         yield Word(Source.OBSERVED, row.observed, row.observed_since, row.evidence)
     if isinstance(row, models.HostStateRow) and row.nova is not None:

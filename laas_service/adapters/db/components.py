@@ -57,7 +57,13 @@ class StoredComponents(VirtualPorts):
 
     @retrying().wraps
     def set_host_state(
-        self, fabric_id: str, host: int, state: HostState, *, by: Initiator | None = None
+        self,
+        fabric_id: str,
+        host: int,
+        state: HostState,
+        *,
+        by: Initiator | None = None,
+        reason: str | None = None,
     ) -> int:
         table, word = models.HostStateRow, None if state is UP else state.value
         with self.transactions.writing("set state") as session:
@@ -68,13 +74,19 @@ class StoredComponents(VirtualPorts):
                 row = table(fabric=fabric_id, host=host, state=UP.value)
                 session.add(row)
             row.leaves = None  # from now on the state is the host's own
-            component_words.say(row, word, self.transactions.now(), by)
+            component_words.say(row, word, self.transactions.now(), by, reason)
             changes = component_words.settle(session, fabric, hosts=[host], links=[])
-            return self.record_changes(session, fabric, changes, by)
+            return self.record_changes(session, fabric, changes, by, reason or "")
 
     @retrying().wraps
     def set_link_state(
-        self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None
+        self,
+        fabric_id: str,
+        link: Link,
+        state: LinkState,
+        *,
+        by: Initiator | None = None,
+        reason: str | None = None,
     ) -> int:
         table, word = models.LinkStateRow, None if state is LinkState.UP else state.value
         with self.transactions.writing("set state") as session:
@@ -86,17 +98,23 @@ class StoredComponents(VirtualPorts):
             if row is None:
                 row = table(fabric=fabric_id, link=number, state=LinkState.UP.value)
                 session.add(row)
-            component_words.say(row, word, self.transactions.now(), by)
+            component_words.say(row, word, self.transactions.now(), by, reason)
             if word is None and row.observed is not None:
                 _release(session, fabric_id, link)
             if word is None:
                 dismiss_errors(session, fabric, link)
             changes = component_words.settle(session, fabric, hosts=[], links=[link])
-            return self.record_changes(session, fabric, changes, by)
+            return self.record_changes(session, fabric, changes, by, reason or "")
 
     @retrying().wraps
     def set_switch_state(
-        self, fabric_id: str, guid: int, state: SwitchState, *, by: Initiator | None = None
+        self,
+        fabric_id: str,
+        guid: int,
+        state: SwitchState,
+        *,
+        by: Initiator | None = None,
+        reason: str | None = None,
     ) -> int:
         table, name = models.SwitchStateRow, f"{guid:#018x}"
         with self.transactions.writing("set switch state") as session:
@@ -107,6 +125,7 @@ class StoredComponents(VirtualPorts):
             if row is None and state is SwitchState.UP:
                 return fabric.generation
             if row is not None and row.repaired_at is None and row.state == state.value:
+                row.reason = reason or row.reason
                 return fabric.generation
             if row is None:
                 row = table(fabric=fabric_id, guid=name)
@@ -114,13 +133,14 @@ class StoredComponents(VirtualPorts):
             elif state is SwitchState.UP and row.repaired_at is not None:
                 return fabric.generation
             now = self.transactions.now()
-            row.said_by = by
+            row.said_by, row.reason = by, reason
             if state is SwitchState.UP:
                 row.repaired_at = now
             else:
                 row.state, row.since, row.repaired_at = state.value, now, None
             session.flush()
             why = f"switch {fabric.inventory.switch_of_guid[guid].name} set to {state.value}"
+            why += f": {reason}" if reason else ""
             # A new generation, so that what confirms it was read after the repair.
             repaired = state is SwitchState.UP
             return self._settle_switches(session, fabric, [guid], by, why, routes=repaired)
@@ -224,18 +244,24 @@ class StoredComponents(VirtualPorts):
 
     @retrying().wraps
     def set_leaf_state(
-        self, fabric_id: str, leaf: int, state: HostState, *, by: Initiator | None = None
+        self,
+        fabric_id: str,
+        leaf: int,
+        state: HostState,
+        *,
+        by: Initiator | None = None,
+        reason: str | None = None,
     ) -> int:
         with self.transactions.writing("set leaf state") as session:
             fabric = self.locked(session, fabric_id)
             hosts, name = leaf_view.hosts_on(fabric, leaf), f"{leaf:#018x}"
             rows = component_words.rows_of(session, fabric_id, models.HostStateRow, "host", hosts)
             if state is DRAINED:
-                self._drain(session, fabric_id, hosts, rows, name, by)
+                self._drain(session, fabric_id, hosts, rows, name, (by, reason))
             else:
                 _undrain(rows, name)
             changes = component_words.settle(session, fabric, hosts=hosts, links=[])
-            return self.record_changes(session, fabric, changes, by)
+            return self.record_changes(session, fabric, changes, by, reason or "")
 
     def _drain(
         self,
@@ -244,7 +270,7 @@ class StoredComponents(VirtualPorts):
         hosts: Collection[int],
         rows: Mapping[int, models.HostStateRow],
         leaf: str,
-        by: Initiator | None,
+        said: tuple[Initiator | None, str | None],
     ) -> None:
         """Drain the hosts with this leaf; those of which something else is said keep that."""
         for host in hosts:
@@ -253,9 +279,10 @@ class StoredComponents(VirtualPorts):
                 row = models.HostStateRow(fabric=fabric_id, host=host, state=UP.value)
                 session.add(row)
             if row.operator is None:
-                component_words.say(row, DRAINED.value, self.transactions.now(), by)
+                component_words.say(row, DRAINED.value, self.transactions.now(), *said)
                 row.leaves = [leaf]
             elif row.leaves is not None and leaf not in row.leaves:
+                row.reason = said[1] or row.reason
                 row.leaves = [*row.leaves, leaf]
 
     # -- features and the common plane ------------------------------------------------
@@ -335,6 +362,7 @@ def _undrain(rows: Mapping[int, models.HostStateRow], leaf: str) -> None:
     for row in rows.values():
         if row.leaves == [leaf]:
             row.operator = row.operator_since = row.operator_by = row.leaves = None
+            row.reason = None
         elif row.leaves is not None and leaf in row.leaves:
             row.leaves = [other for other in row.leaves if other != leaf]
 

@@ -55,13 +55,19 @@ _REVISION = select(
             func.max(table.operator_since),
             func.max(table.observed_since),
             func.sum(func.length(table.evidence)),
+            func.sum(func.length(table.reason)),
         )
     ),
     _one(func.max(_HOST.nova_since), _HOST),
     _one(func.sum(func.length(_HOST.nova_evidence)), _HOST),
     *(
         _one(value, _SWITCH)
-        for value in (func.count(), func.max(_SWITCH.since), func.max(_SWITCH.repaired_at))
+        for value in (
+            func.count(),
+            func.max(_SWITCH.since),
+            func.max(_SWITCH.repaired_at),
+            func.sum(func.length(_SWITCH.reason)),
+        )
     ),
     _one(
         func.max(_COUNTERS.read_at),

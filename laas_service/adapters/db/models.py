@@ -553,6 +553,7 @@ class HostStateRow(Base):
     operator: Mapped[str | None] = mapped_column(exact(16))
     operator_since: Mapped[datetime | None] = mapped_column(Moment())
     operator_by: Mapped[Initiator | None] = mapped_column(Stored(INITIATOR))
+    reason: Mapped[str | None] = mapped_column(Text())
     observed: Mapped[str | None] = mapped_column(exact(16))
     observed_since: Mapped[datetime | None] = mapped_column(Moment())
     evidence: Mapped[str | None] = mapped_column(Text())
@@ -609,6 +610,7 @@ class LinkStateRow(Base):
     operator: Mapped[str | None] = mapped_column(exact(16))
     operator_since: Mapped[datetime | None] = mapped_column(Moment())
     operator_by: Mapped[Initiator | None] = mapped_column(Stored(INITIATOR))
+    reason: Mapped[str | None] = mapped_column(Text())
     observed: Mapped[str | None] = mapped_column(exact(16))
     observed_since: Mapped[datetime | None] = mapped_column(Moment())
     evidence: Mapped[str | None] = mapped_column(Text())
@@ -629,6 +631,7 @@ class SwitchStateRow(Base):
     state: Mapped[str] = mapped_column(exact(16))
     since: Mapped[datetime] = mapped_column(Moment())
     said_by: Mapped[Initiator | None] = mapped_column(Stored(INITIATOR))
+    reason: Mapped[str | None] = mapped_column(Text())
     repaired_at: Mapped[datetime | None] = mapped_column(Moment())
 
 

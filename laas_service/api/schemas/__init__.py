@@ -50,6 +50,7 @@ from laas_service.api.schemas.fabrics import (
     SwitchAnswer,
     SwitchList,
     UtilizationAnswer,
+    reason_of,
 )
 from laas_service.api.schemas.maps import FabricMap
 from laas_service.api.schemas.observation import ObservationAnswer, ObservationChange

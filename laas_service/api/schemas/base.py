@@ -28,6 +28,15 @@ Project = Annotated[str, Field(max_length=64, pattern=PROJECT)]
 Reference = Annotated[str, Field(max_length=255, pattern=rf"^[^{CONTROLS}]*$")]
 """The name of something that must exist already."""
 HostName = Annotated[str, Field(min_length=1, max_length=255, pattern=rf"^[^{CONTROLS}]+$")]
+Reason = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=255,
+        pattern=rf"^[^{CONTROLS}]+$",
+        description="Why, in the operator's words; with a `state` other than `up`.",
+    ),
+]
 Named = Annotated[str, Field(max_length=255)]
 """Something that a list is limited to, or begins behind; it need not exist."""
 Hosts = Annotated[int, Field(ge=1, le=MOST_HOSTS, description="How many hosts.")]

@@ -20,6 +20,7 @@ from laas_service.app.views import utilization as utilization_view
 from laas_service.domain import common_plane_cost, crossed_links, idle_links, topology
 from laas_service.domain.allocation import Allocation as Placed
 from laas_service.domain.allocation import NoFit, Refusal, Shape
+from laas_service.domain.errors import InvalidInput
 from laas_service.domain.faults.memory import LinkCondition
 from laas_service.domain.topology import Port, link_name
 from laas_service.messages import ConfirmedBy
@@ -362,6 +363,16 @@ Since = Annotated[
 Evidence = Annotated[str | None, Field(description="What was seen, or which switch it is about.")]
 
 
+ReasonGiven = Annotated[str | None, Field(description="Of source `operator`: why, as they said.")]
+
+
+def reason_of(state: str | None, reason: str | None) -> str | None:
+    """The reason for a state. Raises: InvalidInput: it is given for none, or for ``up``."""
+    if reason is not None and state in (None, "up"):
+        raise InvalidInput("reason", reason, "give it with a state other than up")
+    return reason
+
+
 class SaidBy(Shown):
     """The user whose request it was."""
 
@@ -378,9 +389,9 @@ By = Annotated[
 def said(word: Word | None) -> dict[str, Any]:
     """The fields that say who says that something is not up, since when and why."""
     if word is None:
-        return {"source": None, "by": None, "since": None, "evidence": None}
+        return {"source": None, "by": None, "since": None, "evidence": None, "reason": None}
     return {"source": word.source.value} | {
-        name: getattr(word, name) for name in ("by", "since", "evidence")
+        name: getattr(word, name) for name in ("by", "since", "evidence", "reason")
     }
 
 
@@ -394,6 +405,7 @@ class Host(Shown):
     by: By
     since: Since
     evidence: Evidence
+    reason: ReasonGiven
     absent_since: AwareDatetime | None
     """None of its ports has had a link since then, as while it reboots."""
     owner: str | None
@@ -449,6 +461,7 @@ class Link(Shown):
     by: By
     since: Since
     evidence: Evidence
+    reason: ReasonGiven
     condition: LinkCondition | None
     """Memory of observation; null if it was up all the time."""
     owner: str | None
@@ -502,6 +515,7 @@ class SwitchAnswer(Shown):
     by: By
     since: Since
     evidence: Evidence
+    reason: ReasonGiven
     ports: int
     lid: int | None
     positions: list[tuple[int, int]]

@@ -133,6 +133,7 @@ class Fault(Schema):
     source: str | None
     since: AwareDatetime | None
     evidence: str | None
+    reason: str | None
 
 
 class MarkedCells(Schema):

@@ -21,6 +21,7 @@ from laas_service.api.schemas.base import (
     Name,
     Named,
     Project,
+    Reason,
     Reference,
     Schema,
 )
@@ -540,6 +541,7 @@ class NewEvacuation(Body):
     """Hosts to drain, by name."""
     switch: Reference | None = None
     """A leaf whose hosts are drained: its name or GUID."""
+    reason: Reason | None = None
     max_cost: MaxCost = None
     override: Override = False
     dry_run: bool = False
@@ -576,6 +578,7 @@ class HostChange(Body):
 
     state: Annotated[HostState | None, Field(strict=False)] = None
     """`up` repairs and undrains."""
+    reason: Reason | None = None
     confirm_empty: bool = False
     """Say that a host in quarantine runs no server: it may get a new owner."""
     traits: Annotated[list[Trait] | None, Field(max_length=MANY)] = None
@@ -592,6 +595,7 @@ class HostChange(Body):
 class LinkChange(Body):
     state: Literal["failed", "up"]
     """`up` takes `failed` back, and ends a quarantine."""
+    reason: Reason | None = None
 
 
 class NewPlane(Body):

@@ -14,6 +14,7 @@ from laas_service.messages import Initiator
 
 class Components(Protocol):
     """States of hosts, links and switches. ``by`` is the initiator; None for the service itself.
+    ``reason`` is why operators say that something is not up.
 
     Methods that return an integer return the fabric's generation after the change.
     ``NotFound`` from every method.
@@ -23,12 +24,24 @@ class Components(Protocol):
         """Who says what of the hosts, links and switches that are not up."""
 
     def set_host_state(
-        self, fabric_id: str, host: int, state: HostState, *, by: Initiator | None = None
+        self,
+        fabric_id: str,
+        host: int,
+        state: HostState,
+        *,
+        by: Initiator | None = None,
+        reason: str | None = None,
     ) -> int:
         """Record what operators say of a host; it stays failed if its leaf has failed."""
 
     def set_leaf_state(
-        self, fabric_id: str, leaf: int, state: HostState, *, by: Initiator | None = None
+        self,
+        fabric_id: str,
+        leaf: int,
+        state: HostState,
+        *,
+        by: Initiator | None = None,
+        reason: str | None = None,
     ) -> int:
         """Drain the hosts of a leaf (its GUID) that are up, or undrain those that only drains of
         leaves keep down: one transaction.
@@ -37,7 +50,13 @@ class Components(Protocol):
         """
 
     def set_switch_state(
-        self, fabric_id: str, guid: int, state: SwitchState, *, by: Initiator | None = None
+        self,
+        fabric_id: str,
+        guid: int,
+        state: SwitchState,
+        *,
+        by: Initiator | None = None,
+        reason: str | None = None,
     ) -> int:
         """Fail a switch, put it under maintenance, or take that back: one transaction.
 
@@ -55,7 +74,13 @@ class Components(Protocol):
         """Record the features of hosts, by their numbers."""
 
     def set_link_state(
-        self, fabric_id: str, link: Link, state: LinkState, *, by: Initiator | None = None
+        self,
+        fabric_id: str,
+        link: Link,
+        state: LinkState,
+        *,
+        by: Initiator | None = None,
+        reason: str | None = None,
     ) -> int:
         """Record what operators say of a link.
 

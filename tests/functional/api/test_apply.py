@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from tests.functional.api.test_mistakes import laas
+from laas_service.client.rest import Unreachable
+from tests.functional.api.test_mistakes import Direct, laas
 
 __all__ = ["laas"]
 
@@ -88,6 +89,28 @@ def test_a_line_that_cannot_be_read_changes_nothing(apply, client, line, said):
     assert (status, answers) == (2, [])
     assert said in err
     assert names(client) == {}
+
+
+def test_the_line_is_named_at_which_the_service_is_lost(apply, client, monkeypatch):
+    """With what it answered, or did not; the lines after it are not done."""
+
+    def lost(self, path, method, *args, **kwargs):
+        if method == "POST" and kwargs["json"]["name"] == "sea":
+            raise Unreachable("cannot reach the service: Connection refused")
+        return direct(self, path, method, *args, **kwargs)
+
+    direct = Direct.request
+    monkeypatch.setattr(Direct, "request", lost)
+    status, answers, err = apply(
+        {"op": "allocate", "id": "sky", "hosts": 3},
+        "",
+        {"op": "allocate", "id": "sea", "hosts": 2},
+        {"op": "allocate", "id": "all", "hosts": 1},
+    )
+    assert (status, len(answers)) == (6, 1)
+    assert "line 3: cannot reach the service: Connection refused" in err
+    assert "the lines after it are not done" in err
+    assert names(client) == {"sky": 3}
 
 
 def test_giving_hosts_back_wants_consent(apply, client):

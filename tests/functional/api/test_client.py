@@ -349,7 +349,7 @@ def test_links_that_others_have_to_cross_are_listed(laas):
 
 def test_who_is_still_on_a_leaf_is_named(laas):
     made = answered(laas, "allocation", "create", "--name", "blue", "--hosts", "6", "--wait", "10")
-    status, out, _ = laas("switch", "drain", "leaf-0-0")
+    status, out, _ = laas("switch", "drain", "leaf-0-0", "--yes")
     assert status == 0
     assert f"blue ({made['id']})" in out
     assert "node00" in out
@@ -362,7 +362,7 @@ def test_operators_words(laas):
     ]
     assert answered(laas, "host", "fail", "node03", "--fabric", "main")["state"] == "failed"
     assert answered(laas, "host", "repair", "node03")["state"] == "up"
-    assert answered(laas, "switch", "drain", "leaf-0-1")["hosts"]["drained"] == 4
+    assert answered(laas, "switch", "drain", "leaf-0-1", "--yes")["hosts"]["drained"] == 4
     status, out, err = laas("switch", "show", "leaf-0-1", "--fabric", "main")
     assert (status, err) == (0, "")
     assert "drained" in out

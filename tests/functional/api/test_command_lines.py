@@ -16,6 +16,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -93,7 +94,7 @@ SAMPLES = {
     "manager list": (),
     "quota show": (),
     "status": (),
-    "switch drain": ("leaf-1-2",),
+    "switch drain": ("leaf-1-2", "--yes"),
     "switch fail": ("leaf-1-3",),
     "switch maintain": ("leaf-1-1",),
     "switch repair": ("leaf-1-3",),
@@ -108,6 +109,7 @@ PLAIN = {"apply", "allocation ranks", "view"}
 """Commands that print no table."""
 
 COMMANDS = sorted(set(command.LaasShell().command_manager.commands) - {"help", "complete"})
+OLD_NAMES = set(command.OLD_NAMES)
 
 NO_FABRIC = {"fabric list", "fabric delete", "quota show", "status", "wait"}
 """Commands that need no fabric to be chosen, beside those about allocations."""
@@ -186,6 +188,11 @@ def site(empty_database, tmp_path_factory):
     yield from recordings_of(empty_database, tmp_path_factory.mktemp("site"))
 
 
+@pytest.fixture(scope="module")
+def examples(empty_database, tmp_path_factory):
+    yield from recordings_of(empty_database, tmp_path_factory.mktemp("examples"))
+
+
 @pytest.fixture
 def new_site(empty_database, tmp_path):
     yield from recordings_of(empty_database, tmp_path)
@@ -256,6 +263,19 @@ def says():
 
 def test_every_command_has_an_example():
     assert sorted(SAMPLES) == COMMANDS
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in OLD_NAMES])
+def test_the_example_in_the_help_can_be_carried_out(run, examples, capsys, name):
+    with pytest.raises(SystemExit) as ended:
+        command.main([*name.split(), "--help"])
+    assert ended.value.code == 0
+    (example,) = re.findall(r"^example: laas (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert example.startswith(f"{name} ")
+    status, _, err = run(
+        name, words=shlex.split(example)[len(name.split()) :], adapter=examples(name)
+    )
+    assert status == 0, err
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -428,7 +448,7 @@ def test_help_lists_every_command_or_those_of_a_noun(run, capsys):
         command.main(["--help"])
     assert ended.value.code == 0
     out = capsys.readouterr().out
-    assert all(f"  {name} " in out for name in COMMANDS)
+    assert all((f"  {name} " in out) is (name not in OLD_NAMES) for name in COMMANDS)
     status, out, _ = run("fabric", "--help", words=())
     assert (status, "  fabric fit " in out, "  host drain " in out) == (0, True, False)
 

@@ -214,6 +214,14 @@ MISTAKES = [
         "servers may run there: give --yes",
         "allocation delete blue --force --yes",
     ),
+    (
+        "switch drain leaf-0-0",
+        2,
+        "drain leaf leaf-0-0 with its 4 hosts: give --yes",
+        "switch drain leaf-0-0 --yes",
+    ),
+    ("switch drain leaf-0-0 --move", 2, "with its 4 hosts: give --yes", None),
+    ("switch drain spine-0-0", 4, "there is no switch 'spine-0-0'", "fabric switches --level 1"),
     ("allocation delete blue x", 2, "would free all hosts of blue, x: give --yes", None),
     # what does not exist
     ("allocation show nope", 4, "there is no allocation 'nope'", "allocation list"),
