@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from laas_service.api import examples
 from laas_service.api.microversions import HEADER, LONGEST, NEWEST, SERVICE_TYPE
 from laas_service.api.resource import Operation
 from laas_service.api.schemas import Problem, Unchanged, media
@@ -44,6 +45,7 @@ def document(routes: Sequence[Operation], root: str) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": root}],
+        "tags": [{"name": name, "description": what} for name, what in examples.TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -93,6 +95,7 @@ def _published(value: Any) -> Any:
 def _operation(route: Operation, schemas: dict[type[BaseModel], dict[str, Any]]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": f"{route.view.__module__.rsplit('.', 1)[-1]}_{route.view.__name__}",
+        "tags": [examples.tag(route.template)],
         "summary": (route.view.__doc__ or "").strip().rstrip("."),
         "security": [{"token": []}] if route.rule else [],
         "parameters": _parameters(route),
@@ -108,14 +111,26 @@ def _operation(route: Operation, schemas: dict[type[BaseModel], dict[str, Any]])
     if "body" in route.takes:
         operation["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": schemas[route.takes["body"]]}},
+            "content": {
+                "application/json": {
+                    "schema": schemas[route.takes["body"]],
+                    "example": examples.BODIES[f"{route.method} {route.template}"],
+                }
+            },
         }
     return operation
 
 
 def _parameters(route: Operation) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": _NAME} for name in route.variables
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": _NAME,
+            "example": examples.PATH.get(name) or examples.NAMES[route.template],
+        }
+        for name in route.variables
     ]
     if route.versioned:
         parameters.append(_VERSION)

@@ -502,3 +502,26 @@ def test_a_refusal_names_withheld_hosts_to_administrators(deployment, client):
         "; withheld hosts: 1 disabled in Nova, 1 quarantined, 1 occupied"
     )
     assert "node" not in refused["detail"]
+
+
+def test_every_example_of_the_openapi_document_can_be_sent(client, allocate):
+    """On a fabric that has what they name; logins and certificates are of other deployments."""
+    record = allocate(4)
+    document = client.get("/v1/openapi.json").json
+    elsewhere = {"/v1/session", "/v1/fabrics/{fabric_id}/consolidate", "/view/{name}"}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            body = operation.get("requestBody", {"content": {"application/json": {}}})
+            example = body["content"]["application/json"].get("example")
+            if method == "get" and "query" in {p["in"] for p in operation["parameters"]}:
+                continue
+            if method in ("delete", "get") or example is None or path in elsewhere:
+                continue
+            address = path
+            for parameter in operation["parameters"]:
+                if parameter["in"] == "path":
+                    known = {"allocation_id": record["id"]}
+                    given = known.get(parameter["name"], parameter["example"])
+                    address = address.replace(f"{{{parameter['name']}}}", given)
+            answer = client.open(address, method=method.upper(), json=example)
+            assert answer.status_code < 300 or answer.status_code == 409, (address, answer.text)

@@ -95,6 +95,23 @@ def test_operations_have_distinct_names_and_summaries(spec):
     assert {"fabrics_consolidate", "fabrics_promises", "fabrics_make_room"} <= set(names)
 
 
+def test_every_operation_has_a_group_that_is_described(spec):
+    groups = {tag["name"]: tag["description"] for tag in spec["tags"]}
+    used = [op["tags"] for item in spec["paths"].values() for op in item.values()]
+    assert {name for (name,) in used} == groups.keys()
+    assert all(groups.values())
+
+
+def test_every_example_is_what_the_operation_takes(spec):
+    for route in ROUTES:
+        operation = spec["paths"][route.template][route.method.lower()]
+        places = [p for p in operation["parameters"] if p["in"] == "path"]
+        assert [p["name"] for p in places if p["example"]] == route.variables
+        if "body" in route.takes:
+            content = operation["requestBody"]["content"]["application/json"]
+            route.takes["body"].model_validate_json(json.dumps(content["example"]))
+
+
 def test_parameters_carry_their_limits(spec):
     fit = spec["paths"]["/v1/fabrics/{fabric_id}/fit"]["get"]
     counts = [p for p in fit["parameters"] if p["name"] in ("hosts", "slots")]
