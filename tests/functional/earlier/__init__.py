@@ -25,9 +25,13 @@ FULL = {"pkey": "0", "forgotten": "0"}
 """Columns that had a value in every row."""
 
 
+PARTS = tuple(part for part in models.PARTS if part is not models.EvidencePart)
+"""The parts of an allocation that 1.0.0 has; later migrations make the others."""
+
+
 def columns() -> list[sa.Column[Any]]:
     """The columns of ``allocation`` that 1.0.0 has elsewhere."""
-    parts = [c for part in models.PARTS for c in part.__table__.c if c.name != "allocation"]
+    parts = [c for part in PARTS for c in part.__table__.c if c.name != "allocation"]
     given = [
         sa.Column(
             c.name,
@@ -72,7 +76,7 @@ def read(revision: str) -> dict[str, list[dict[str, Any]]]:
 def _present(table: str, name: str) -> Any:
     """The type of the column of this release that has the values."""
     tables = models.Base.metadata.tables
-    places = [tables[table], *(tables[part.__tablename__] for part in models.PARTS)]
+    places = [tables[table], *(tables[part.__tablename__] for part in PARTS)]
     return next((place.c[name].type for place in places if name in place.c), None)
 
 
@@ -110,7 +114,7 @@ def make(url: str, revision: str) -> str:
     schema.upgrade(engine, conversion.TO)
     with engine.begin() as connection:
         changes = Operations(MigrationContext.configure(connection))
-        for part in models.PARTS:
+        for part in PARTS:
             changes.drop_table(part.__tablename__)
         for column in columns():
             changes.add_column("allocation", column)
