@@ -6,6 +6,7 @@ import { GAP, TITLES, chosen, colours, map, panels, proposal, setView, view } fr
 
 export const canvas = at("cells");
 const pen = canvas.getContext("2d", { alpha: false });
+const LARGEST = 40; // pixels of a cell when the whole fabric is shown
 let queued = false;
 
 function size() {
@@ -20,6 +21,8 @@ function size() {
 }
 export function whole() {
   // pods stand below each other, in as many columns as lets the cells be largest
+  const frame_ = at("frame");
+  frame_.style.height = "";
   const ratio = size(), wide = canvas.width, high = canvas.height - 40 * ratio;
   let best = 0;
   for (let rows = 1; rows <= map.pods; rows++) {
@@ -27,7 +30,10 @@ export function whole() {
     const scale = Math.min(wide / (columns * map.podWidth), high / (rows * map.podHeight));
     if (scale > best * 1.02) [best, map.podsBelow] = [scale, rows];
   }
-  const scale = Math.max(2 * ratio, Math.min(best, 26 * ratio));
+  const scale = Math.max(2 * ratio, Math.min(best, LARGEST * ratio));
+  // a small fabric leaves no empty part of the page
+  frame_.style.height = `min(72vh, ${Math.ceil((map.podsBelow * map.podHeight * scale) / ratio + 46)}px)`;
+  size();
   setView({ scale, x: scale, y: 30 * ratio });
   redraw();
 }

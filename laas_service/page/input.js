@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mouse, fingers and keys on the matrices.
-import { choose } from "./cells.js";
+import { choose, describe } from "./cells.js";
 import { paintPanels } from "./colouring.js";
 import { canvas, redraw, under, whole, zoom } from "./drawing.js";
 import { at } from "./helpers.js";
@@ -17,7 +17,13 @@ canvas.addEventListener("pointerdown", (event) => {
 });
 canvas.addEventListener("pointermove", (event) => {
   const last = fingers.get(event.pointerId);
-  if (!last || !map) return;
+  if (!map) return;
+  if (!last) {
+    const hit = under(event); // the tooltip of a cell
+    const facts = hit ? describe(hit[0], hit[1]) : [];
+    canvas.title = facts.map((fact) => fact.join(": ")).join("\n");
+    return;
+  }
   const ratio = window.devicePixelRatio || 1, dx = event.clientX - last[0], dy = event.clientY - last[1];
   if (fingers.size === 2) {
     const [other] = [...fingers].filter(([id]) => id !== event.pointerId).map(([, place_]) => place_);

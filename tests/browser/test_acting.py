@@ -160,16 +160,32 @@ def test_operators_drain_fail_and_use_again(view, site):
         assert site.get(f"{FABRIC}/hosts")["hosts"][0]["state"] == "up"
     link = named(site)["blue"]["links"][0]
     view.type("#search", link)
+    view.size(1000, 700)
+    view.run("window.scrollTo(0, 0); document.querySelector('#done').hidden = true")
+    press(view, "#fit")
+    view.screenshot(SCREENSHOTS / "fault-1-before.png")
     press(view, "#cell [data-act=failed]")
     assert "blue is degraded" in view.text("#act-loses")
     press(view, "#act-go")
     text_of(view, "#needs", link)
     assert site.get(f"{FABRIC}/links/{link}")["state"] == "failed"
-    view.screenshot(SCREENSHOTS / "needs-a-person.png")
+    text_of(view, "#cell", "Statefailed")
+    view.screenshot(SCREENSHOTS / "fault-2-needs-a-person.png")
     press(view, "#needs [data-act=up]")
     press(view, "#act-go")
     text_of(view, "#done", "is used again")
     assert site.get(f"{FABRIC}/links/{link}")["state"] == "up"
+    text_of(view, "#cell", "Stateup")
+    view.screenshot(SCREENSHOTS / "fault-3-used-again.png")
+
+
+def test_a_small_fabric_fills_its_frame(view):
+    """Cells grow, and the frame is no higher than they need; a tooltip names what is under it."""
+    frame = "document.querySelector('#frame').getBoundingClientRect()"
+    assert view.run(f"{frame}.height") < 0.7 * 900
+    x, y = view.run(f"[{frame}.x, {frame}.y]")
+    view.mouse("mouseMoved", x + 60, y + 60)
+    until(view, "document.querySelector('#cells').title.startsWith('Host: ')")
 
 
 def test_an_address_shows_what_was_looked_at(view, site):
