@@ -62,6 +62,13 @@ def not_stopped(under_way: Sequence[str], stuck: Sequence[str]) -> str:
     return _servers(("servers stop", under_way), (LEFT_BEHIND, stuck))
 
 
+def cut_off(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str]) -> str:
+    """Why servers on old hosts (``busy``) stop although links joined these to the new ones."""
+    text = f"faults cut {listed(busy)} off from the new hosts, so servers there stop"
+    state = _servers(("they stop", under_way), (LEFT_BEHIND, stuck))
+    return f"{text}; {state or 'delete or move them'}"
+
+
 def stopped_again(under_way: Sequence[str], stuck: Sequence[str]) -> str:
     """Why a change waits whose servers had stopped."""
     return _servers(("servers were started and stop again", under_way), (LEFT_BEHIND, stuck))

@@ -108,6 +108,23 @@ class Degraded:
     """Ordered pairs of ports of others that have to cross its links, although it requires that
     none does."""
 
+    def cuts_off(self, topology: Topology, one: Allocation, other: Allocation) -> bool:
+        """Whether hosts of one placement do not reach hosts of the other."""
+        here, there = (
+            {
+                divmod(leaf, topology.tree.m[1])
+                for share in placed.groups
+                if share.hosts
+                for leaf in topology.leaves_of_group(share.group)
+            }
+            for placed in (one, other)
+        )
+        return any(
+            (pair.first in here and pair.second in there)
+            or (pair.first in there and pair.second in here)
+            for pair in self.apart
+        )
+
     def sentences(self) -> list[str]:
         """All of it as sentences for users, without full stops."""
         sentences = []

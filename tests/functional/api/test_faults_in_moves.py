@@ -300,3 +300,36 @@ def test_what_fails_once_servers_have_moved_is_told_and_stays(client, deployment
     assert after["degraded"]["links"] == [moving["bridge"][0]]
     turned = [line for line in story(client, path) if "turns back" in line]
     assert turned == []
+
+
+def test_servers_that_a_fault_cuts_off_stop_once_the_time_is_over(
+    client, deployment, crowded, work, after
+):
+    """One has moved, so it cannot turn back; nothing else joins the hosts, so it cannot go on."""
+    path = crowded[0]
+    before = client.get(path).json
+    compute = deployment.compute
+    busy = names(before)
+    compute.servers |= dict.fromkeys(busy, before["project_id"])
+    assert client.post(f"{path}/replace-hosts", json={"hosts": busy}).status_code == 202
+    work()
+    moving = client.get(path).json
+    assert moving["changing"] == "leave"
+    compute.servers[moving["joining"][-1]] = before["project_id"]
+    use_up(client)
+    say(client, "failed", *moving["links"], *moving["bridge"])
+    work()
+    told = client.get(path).json
+    assert told["degraded"]["apart"]
+    assert compute.idle.isdisjoint(busy), "they run until the time is over"
+    after(7200)
+    waits = client.get(path).json
+    assert waits["changing"] == "leave"
+    assert "old and new ones are held: faults cut node00, node01, node02 off" in waits["error"]
+    assert 'laas_allocations_overdue{fabric="main"} 1.0' in client.get("/metrics").text
+    assert compute.idle >= set(busy)
+    assert compute.halted.isdisjoint(busy), "their owner may start them"
+    for name in busy:
+        del compute.servers[name]
+    after(600)
+    assert client.get(path).json["changing"] is None

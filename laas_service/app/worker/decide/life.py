@@ -50,7 +50,7 @@ from laas_service.domain.errors import (
     HostsBusy,
     LaasError,
 )
-from laas_service.domain.faults.degradation import Degraded
+from laas_service.domain.faults.degradation import Degraded, degradation
 from laas_service.domain.wording import listed
 from laas_service.messages import Applied, ConfirmedBy, Span
 
@@ -457,6 +457,8 @@ class _Life:
         try:
             if parted:
                 yield from self._stop_servers(record)
+            else:
+                yield from self._stop_cut_off(record)
             yield from _hand_over_open(self._round, record)
             if moves is not None:
                 progress = yield from self._move_servers(record, moves)
@@ -471,6 +473,31 @@ class _Life:
             if progress.under_way or progress.stuck:
                 raise Conflict(waits.not_started(progress.under_way, progress.stuck))
         return (yield from self._proceed(record))
+
+    def _stop_cut_off(self, record: AllocationRecord) -> Steps[None]:
+        """Stop servers on old hosts that faults cut off from new ones, once its time is over.
+
+        No free links can replace those that failed, and servers are on both sides, so it neither
+        goes on nor turns back by itself. The servers get no lock: their owner starts them again.
+
+        Raises: HostsBusy, until none runs there.
+        """
+        change, faults = lifecycle.check_changing(record), record.faults
+        if (
+            faults is None
+            or not degradation(self._fabric.topology, change.held, faults.links).apart
+        ):
+            return
+        window, now = self._round.rules.move_window, (yield from do.time())
+        overdue = safeguards.is_overdue(record, now, record.consent.notice, window)
+        if not overdue or not (yield from _has_moved(self._round, record)):
+            return
+        progress = yield from self._at_stage(record, MoveStage.STOP, locks=False)
+        waiting = progress.under_way or progress.stuck
+        if waiting or _server_moves(self._round, record) is None:
+            busy = yield from _busy(self._round, record)
+            if busy:
+                raise HostsBusy(waits.cut_off(busy, progress.under_way, progress.stuck))
 
     def _settle_slots(self, record: AllocationRecord) -> Next:
         """Set the new slots in compute; servers beyond them have to go before they are given away.

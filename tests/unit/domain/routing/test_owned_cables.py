@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from random import Random
 
 import pytest
@@ -238,13 +239,25 @@ class Mixing:
         last, new = self._last, by_lid(tables, self._inventory)
         self._last = new
         if not last:
+            self.in_two_steps += len(judge.loops(physical_tables(new, self._inventory.lids)))
             return
         made = {**new, **between([last], new, self._inventory.cable_ends)}
         before, meanwhile, after = (
             physical_tables(rows, self._inventory.lids) for rows in (last, made, new)
         )
-        self.at_once += len(judge.loops(before, after))
-        self.in_two_steps += len(judge.loops(before, meanwhile) + judge.loops(meanwhile, after))
+        changed = {
+            target
+            for guid in new
+            for rows in (meanwhile, after)
+            for target, _ in before[guid].items() ^ rows[guid].items()
+        }
+        # Towards other destinations the mixture is the set before, which was judged.
+        old, between_both, young = (
+            {guid: {t: row[t] for t in changed & row.keys()} for guid, row in rows.items()}
+            for rows in (before, meanwhile, after)
+        )
+        self.at_once += len(judge.loops(old, young))
+        self.in_two_steps += len(judge.loops(old, between_both) + judge.loops(between_both, young))
         differ = {
             target
             for target in self._inventory.endpoints
@@ -283,7 +296,9 @@ def test_with_tables_in_between_no_mixture_loops_across_faults_that_begin_or_end
 def test_no_mixture_loops_in_a_long_history_with_faults():
     history = History(("full", False), 3)
     mixing = Mixing(history.inventory)
-    while history.admitted < ALLOCATIONS:
+    for states in count():
+        if history.admitted >= ALLOCATIONS:
+            break
         failed = sorted(history.ledger.failed_links, key=str)
         if len(failed) > 2:
             history.ledger.repair_link(history.rng.choice(failed))
@@ -292,9 +307,10 @@ def test_no_mixture_loops_in_a_long_history_with_faults():
         history.go_on()
         judge, tables = history.judge(), history.tables()
         mixing.follow(tables, judge)
-        found = judge.found(physical(tables))
-        assert (found.wrong, found.lost, found.above) == ([], 0, 0)
         assert mixing.in_two_steps == 0
+        if states % 10 == 0:
+            found = judge.found(physical(tables))
+            assert (found.wrong, found.lost, found.above) == ([], 0, 0)
     assert mixing.at_once > 0
     assert mixing.interrupted <= mixing.at_once / 20
 
