@@ -674,6 +674,18 @@ def test_a_change_answers_with_the_record_that_would_be_read(managed):
     assert parts.free(record, "freed") == parts.get("a")
 
 
+def test_a_row_that_a_change_deletes_takes_its_other_columns_along(managed):
+    record = managed.allocations.transition(admit(managed, "a"), State.ACTIVE, "ready")
+    with managed._transactions.writing("announce") as session:
+        told = {"announced": allocation_document(across_pods("a", 1)), "moves_at": EPOCH}
+        allocation_rows.write(session, "a", {**told, "move_forced": True})
+    record = managed.allocations.get("a")
+    assert record.move_forced
+    record = managed.placement_changes.drop_announcement(record, "called off")
+    assert record == managed.allocations.get("a")
+    assert not record.move_forced
+
+
 def test_only_a_record_that_changed_is_read_again(managed):
     record = admit(managed, "a")
     assert managed.allocations.newest(record) is record
