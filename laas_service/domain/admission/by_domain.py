@@ -464,6 +464,8 @@ class _Question:
         for grain, alike in _classes(units, self._topology).items():
             if grain.hosts * grain.leaves * count != hosts or len(alike) < count:
                 continue
+            if self._policy.name in HOSTS_ONLY:
+                break  # these policies know no shapes, so none that is made of domains
             answer = self._of_grain(grain, alike)
             if answer is not None:
                 return answer

@@ -140,6 +140,19 @@ def test_every_form_against_every_set_of_hosts(tree):
 
 
 @pytest.mark.parametrize(
+    "named", [{"a": [0, 3], "b": [1, 4], "c": [2, 5]}, {"a": [0, 1], "b": [3, 4], "c": [6, 7]}]
+)
+def test_hosts_without_links_are_also_those_of_whole_domains(named):
+    fabric = Ledger(TREES["two levels"])
+    described(fabric, {"k": named})
+    for number in range(3):
+        request = Request(f"t{number}", 2, constraints=Constraints(domains=1, kind="k"))
+        answer = admit(POLICIES["baseline"](), fabric, request)
+        assert isinstance(answer, Allocation)
+        assert sorted(answer.hosts(fabric.topology)) in named.values()
+
+
+@pytest.mark.parametrize(
     "tree", ["two levels", "three levels", "tapered leaves", "rails in planes"]
 )
 def test_whole_domains_that_are_alike_along_a_history(tree):
