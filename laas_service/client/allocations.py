@@ -347,8 +347,9 @@ class Rename(ShowCommand):
 
     def answer(self, rest: Rest, args: argparse.Namespace) -> Any:
         words = f"{shlex.quote(args.allocation)} --name {shlex.quote(args.name)}"
+        renamed = _renamed(rest, args)
         self.say(f"this is an old name of '{self.command_line('set')} {words}'")
-        return _renamed(rest, args)
+        return renamed
 
 
 class Set(RestCommand):

@@ -235,7 +235,8 @@ class DrainSwitch(Component):
         moves = _moves(args)
         if not args.dry_run:
             hosts = rest.get(self.path(rest, args))["hosts"]["total"]
-            self.confirm(args, f"drain leaf {args.name} with its {hosts} hosts")
+            if hosts:  # else the service says that it is no leaf
+                self.confirm(args, f"drain leaf {args.name} with its {hosts} hosts")
         if not moves:
             return super().answer(rest, args)
         return _evacuated(rest, args, {"switch": args.name})

@@ -221,7 +221,12 @@ MISTAKES = [
         "switch drain leaf-0-0 --yes",
     ),
     ("switch drain leaf-0-0 --move", 2, "with its 4 hosts: give --yes", None),
-    ("switch drain spine-0-0", 4, "there is no switch 'spine-0-0'", "fabric switches --level 1"),
+    (
+        "switch drain spine-0-0",
+        1,
+        "only a leaf has hosts to drain",
+        "switch maintain spine-0-0",
+    ),
     ("allocation delete blue x", 2, "would free all hosts of blue, x: give --yes", None),
     # what does not exist
     ("allocation show nope", 4, "there is no allocation 'nope'", "allocation list"),
