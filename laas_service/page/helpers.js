@@ -60,3 +60,8 @@ export function spoken(points) {
   const most = Math.max(...points.map((p) => p[1]));
   return `at most ${most}; ${points.length > MOST_SPOKEN ? "last " : ""}${told.join(", ")}`;
 }
+export function stateText(tenant) {
+  const crossed = tenant.crossed_by
+    ? `, crossed by ${counted(tenant.crossed_by, "pair", "pairs")} of others` : "";
+  return (tenant.state || "-") + crossed;
+}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of tenants, hosts and promises.
 import { choose, describe, ownerName, switchName } from "./cells.js";
-import { at, counted, element, label, measuredText, promisedText } from "./helpers.js";
+import { at, element, label, measuredText, promisedText, stateText } from "./helpers.js";
 import { MOST_ROWS, STATES, map, panels } from "./state.js";
 import { showTenant } from "./tenant.js";
 
@@ -23,11 +23,6 @@ export function tenantTable(numbers) {
     }), "No tenant.");
   at("more-tenants").textContent = numbers.length > MOST_ROWS
     ? `The first ${MOST_ROWS} of ${numbers.length}; search for others.` : "";
-}
-function stateText(tenant) {
-  const crossed = tenant.crossed_by
-    ? `, crossed by ${counted(tenant.crossed_by, "pair", "pairs")} of others` : "";
-  return (tenant.state || "-") + crossed;
 }
 export function promiseTable() {
   const rows = panels.flatMap((panel) => [...panel.promises].flatMap(([cell, both]) =>

@@ -28,6 +28,9 @@ from laas_service.cmd.client import main
 from laas_service.messages import AgentReport, Condition
 from tests.functional.api.test_resize import work as work
 
+LIKES = ("--undisturbed", "prefer", "--wait", "10")
+DRY = ("allocation", "create", "--dry-run", "--name", "new", "--hosts")
+
 
 @pytest.fixture
 def server(deployment, monkeypatch):
@@ -333,7 +336,7 @@ def test_lists_are_complete_over_all_pages(laas, monkeypatch):
 
 def test_links_that_others_have_to_cross_are_listed(laas):
     """A host is alone on its leaf with a tenant's, and the uplinks that are free have failed."""
-    answered(laas, "allocation", "create", "--name", "blue", "--hosts", "9", "--wait", "10")
+    answered(laas, "allocation", "create", "--name", "blue", "--hosts", "9", *LIKES)
     assert answered(laas, "fabric", "links", "--crossed") == []
     links = answered(laas, "fabric", "links", "--kind", "leaf")
     partly = {tuple(link["index"][:2]) for link in links if link["owner"]}
@@ -345,6 +348,12 @@ def test_links_that_others_have_to_cross_are_listed(laas):
     assert all(link["crossed_by"] > 0 and link["owner"] for link in crossed)
     assert all("uplinks of leaf" in link["why"] for link in crossed)
     assert "Crossed By" in laas("fabric", "links", "--crossed")[1]
+    shown = answered(laas, "allocation", "show", "blue")
+    assert shown["crossed_by"] > 0
+    row = rf"\| crossed_by +\| {shown['crossed_by']} "
+    assert re.search(row, laas("allocation", "show", "blue")[1])
+    for room in (answered(laas, "fabric", "fit", "3"), answered(laas, *DRY, "3")):
+        assert {"crossed_by", "crossed_more"} <= room.keys()
 
 
 def test_who_is_still_on_a_leaf_is_named(laas):
