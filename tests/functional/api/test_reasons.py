@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tests.functional.api.test_mistakes import laas
+from tests.waiting import eventually
 
 __all__ = ["laas"]
 
@@ -88,4 +89,9 @@ def test_a_drain_with_another_reason_changes_the_map(laas, client):
     laas("host drain node08 --reason one")
     tag = client.get("/v1/fabrics/main/map").headers["ETag"]
     laas("host drain node08 --reason another")
-    assert client.get("/v1/fabrics/main/map", headers={"If-None-Match": tag}).status_code == 200
+
+    def is_new():
+        answer = client.get("/v1/fabrics/main/map", headers={"If-None-Match": tag})
+        return answer.status_code == 200
+
+    eventually(is_new, "the map has the other reason")
