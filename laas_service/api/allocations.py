@@ -189,9 +189,10 @@ def change(
         return _prioritize(call, allocation_id, versions, body)
     consents = any(value is not None for value in (body.movable, body.notice, body.move_cost))
     if body.hosts is not None:
-        for field, value in (("name", body.name), ("movable", body.movable if consents else None)):
-            if value is not None or (field == "movable" and consents):
-                raise InvalidInput(field, str(value), "change it in a request without hosts")
+        of_its_own = {"name", "movable", "notice", "move_cost"}
+        for field, value in body.model_dump(mode="json", include=of_its_own).items():
+            if value is not None:
+                raise InvalidInput(field, value, "change it in a request without hosts")
         return _resize(call, allocation_id, versions, query, body)
     for field, given in (("give_back", body.give_back), ("dry_run", body.dry_run)):
         if given:

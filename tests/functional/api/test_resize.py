@@ -304,3 +304,14 @@ def test_who_may_resize(ask, deployment, active, token, status):
     with deployment.engine.begin() as connection:
         connection.exec_driver_sql("update allocation set project_id = 'blue'")
     assert ask(token, "PATCH", path, json={"hosts": 4}).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("name", "b"), ("movable", "live"), ("notice", 60.0), ("move_cost", 2.5)]
+)
+def test_a_resize_names_what_needs_a_request_of_its_own(client, field, value):
+    made = client.post("/v1/allocations?wait=5", json={"name": "a", "hosts": 4}).json
+    answer = client.patch(f"/v1/allocations/{made['id']}", json={"hosts": 6, field: value})
+    assert answer.status_code == 400, answer.text
+    detail = answer.json["detail"]
+    assert detail == f"{field}: {value!r} is not valid; change it in a request without hosts"
