@@ -94,7 +94,7 @@ class Observing:
         """Every switch has the tables of a confirmed generation."""
         return Applied(1)
 
-    def changed_since(self) -> None:
+    def changed_since(self, generation: int | None = None) -> None:
         """Routes are not published here."""
 
     def round(self) -> None:

@@ -162,4 +162,4 @@ def test_clients_with_half_a_request_or_answer_do_not_lock_others_out(nginx, hal
         for number in range(130):
             address = f"127.0.0.{2 + number % 2}"
             clients.enter_context(nginx.connected(HALF[half], address))
-        assert nginx.healthy()
+        nginx.wait_for(nginx.healthy, "serves others, once its queue of requests is short")
