@@ -11,7 +11,7 @@ TAGS = {
     "agents": "Reports of the OpenSM agents, and the files they fetch.",
     "service": "Versions, health, metrics, page and logins of the service itself.",
 }
-"""What operations are grouped by, and what each group has."""
+"""Groups of operations, each with a description of what is in it."""
 
 _PARTS = ("hosts", "links", "switches", "idle", "crossed", "promises", "plane", "observation")
 

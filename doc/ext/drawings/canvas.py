@@ -22,7 +22,7 @@ STANDALONE = (
     "<style>svg{color:#1b1f24;background:#ffffff}@media(prefers-color-scheme:dark)"
     "{svg{color:#e6edf3;background:#0d1117}}</style>"
 )
-"""What a drawing needs where no page gives it a colour."""
+"""Colours of a drawing that no page styles."""
 
 
 class Canvas:
@@ -50,6 +50,10 @@ class Canvas:
             f'<text x="{x:g}" y="{y:g}" text-anchor="{at}" font-size="{size:g}"{weight}{fill}>'
             f"{escape(words)}</text>"
         )
+
+    def note(self, x: float, y: float, words: str) -> None:
+        """A sentence that begins at x, smaller than a title."""
+        self.text(x, y, words, at="start", size=12)
 
     def lines(self, x: float, y: float, words: Iterable[str], *, at: str = "middle") -> None:
         """Lines of text, the first at y; smaller than a title."""

@@ -172,7 +172,7 @@ def generation() -> Canvas:
         canvas.text(left + 8, y + 4, "41", at="start", size=11)
         canvas.box(since, y - 8, right - since, 16, colour=BLUE, fill=0.3, round=2)
         canvas.text(since + 8, y + 4, "42", at="start", size=11)
-        canvas.text(since + 2, y - 13, words, at="start", size=12)
+        canvas.note(since + 2, y - 13, words)
         if number:
             canvas.line((since - 90, y - 40), (since, y - 8), faint=0.6, arrow=True)
     canvas.box(right, 36, 690 - right, 16, colour=GREEN, fill=0.3, round=2)
@@ -223,12 +223,10 @@ def change() -> Canvas:
         )
         if number:
             canvas.line((63, y - 12), (63, y - 1), arrow=True)
-    canvas.text(
+    canvas.note(
         8,
         40 * len(names) + 30,
         "A change takes only the steps that it needs, and may turn back until the last one.",
-        at="start",
-        size=12,
     )
     return canvas
 
@@ -242,10 +240,10 @@ def shared_host() -> Canvas:
     for number, (name, colour) in enumerate(slots):
         x = 22 + 78 * number
         canvas.card(x, 160, 68, 60, name, ["1 slot"], colour=colour, fill=0.2)
-    canvas.text(22, 250, "Each machine has a promise of bandwidth.", at="start", size=12)
+    canvas.note(22, 250, "Each machine has a promise of bandwidth.")
     canvas.line((172, 120), (172, 62), wide=6, faint=0.4)
     canvas.card(112, 20, 120, 42, "leaf")
-    canvas.text(184, 98, "link of 100 Gb/s", at="start", size=12)
+    canvas.note(184, 98, "link of 100 Gb/s")
     canvas.text(380, 40, "What the link promises in each direction", at="start", bold=True)
     demands = (("web", 2, 4, 20, BLUE), ("batch", 1, 12, 30, ORANGE), ("db", 1, 3, 25, GREEN))
     x, scale = 380.0, 3.0
@@ -262,18 +260,10 @@ def shared_host() -> Canvas:
         canvas.text(
             402, y, f"{name}: {here} of {of} machines here, {bandwidth} Gb/s each", at="start"
         )
-        canvas.text(
-            402,
-            y + 17,
-            f"min({here}, {of} - {here}) x {bandwidth} = {promised} Gb/s",
-            at="start",
-            size=12,
-        )
+        canvas.note(402, y + 17, f"min({here}, {of} - {here}) x {bandwidth} = {promised} Gb/s")
     assert total <= 100
-    canvas.text(
-        380, 262, f"{total} of 100 promised: room for {100 - total} Gb/s more.", at="start", size=12
-    )
-    canvas.text(380, 280, "The rest of a tenant limits what can cross.", at="start", size=12)
+    canvas.note(380, 262, f"{total} of 100 promised: room for {100 - total} Gb/s more.")
+    canvas.note(380, 280, "The rest of a tenant limits what can cross.")
     return canvas
 
 
@@ -306,15 +296,9 @@ def keys() -> Canvas:
             if f"{guid:#018x}" in partition and "defmember=full" in partition:
                 canvas.dot(430 + 160 * place, y - 4, colour=(BLUE, ORANGE)[place], size=8)
     canvas.dot(16, 276, size=7)
-    canvas.text(32, 280, "full member: may talk to every member of the key", at="start", size=12)
+    canvas.note(32, 280, "full member: may talk to every member of the key")
     canvas.ring(16, 298, size=7)
-    canvas.text(
-        32,
-        302,
-        "limited member: may talk to full members alone, so not to other hosts",
-        at="start",
-        size=12,
-    )
+    canvas.note(32, 302, "limited member: may talk to full members alone, so not to other hosts")
     return canvas
 
 
@@ -366,7 +350,7 @@ Machine = tuple[str, Sequence[tuple[str, str, str]]]
 
 
 class _Way(NamedTuple):
-    """Who calls whom over the gap right of a machine; rows of programs count from 0."""
+    """Calls between programs, over the gap right of a machine; rows of programs count from 0."""
 
     machine: int
     row: int
@@ -486,7 +470,7 @@ def aggregates() -> Canvas:
     canvas = Canvas(700, 292)
     canvas.box(8, 8, 684, 72, fill=0.05, dashed=True)
     canvas.text(24, 32, "laas-pool", at="start", bold=True)
-    canvas.text(24, 50, "accepts nobody", at="start", size=12)
+    canvas.note(24, 50, "accepts nobody")
     owned = {2: BLUE, 3: BLUE, 4: BLUE, 7: ORANGE, 8: ORANGE}
     places = {number: 170 + 54 * number for number in range(10)}
     for number, x in places.items():
@@ -510,8 +494,8 @@ def aggregates() -> Canvas:
         )
     canvas.text(304, 112, "handed over when", at="end", size=12)
     canvas.text(304, 127, "routes are confirmed", at="end", size=12)
-    canvas.text(360, 112, "taken back", at="start", size=12)
-    canvas.text(360, 127, "when empty", at="start", size=12)
+    canvas.note(360, 112, "taken back")
+    canvas.note(360, 127, "when empty")
     canvas.lines(
         8,
         240,
@@ -648,11 +632,9 @@ def house() -> Canvas:
         ],
         at="start",
     )
-    canvas.text(
+    canvas.note(
         8,
         floor + 24,
         "In the domain, verification is the judge: it imports no ledger, search, policy, routing.",
-        at="start",
-        size=12,
     )
     return canvas

@@ -120,7 +120,7 @@ class Tree:
         levels += [("spines", self.spines)] if self.spines else []
         for name, places in levels:
             y = next(iter(places.values()))[1]
-            self.canvas.text(x, y + 4, name, at="start", size=12)
+            self.canvas.note(x, y + 4, name)
 
 
 def _fabric(wanted: Mapping[str, int], on: Topology) -> tuple[Ledger, dict[str, Allocation]]:
@@ -140,7 +140,7 @@ def _legend(canvas: Canvas, x: float, y: float, entries: Iterable[tuple[str, str
     """Colours and what they mean, in a row."""
     for colour, words in entries:
         canvas.dot(x, y - 4, colour=colour, size=6)
-        canvas.text(x + 12, y, words, at="start", size=12)
+        canvas.note(x + 12, y, words)
         x += 32 + 6.6 * len(words)
 
 
@@ -207,9 +207,7 @@ def tables() -> Canvas:
             ("currentColor", "default entries: over cables without an owner"),
         ],
     )
-    canvas.text(
-        56, 404, "The default entries serve idle hosts, services and switches.", at="start", size=12
-    )
+    canvas.note(56, 404, "The default entries serve idle hosts, services and switches.")
     return canvas
 
 
@@ -230,13 +228,13 @@ def remainder() -> Canvas:
     x, y = tree.leaves[0, 2]
     canvas.box(x - 14, y - 11, 28, 22, colour=ORANGE, heavy=True)
     canvas.text(x + 22, y + 18, "remainder leaf", at="start", size=12, colour=ORANGE)
-    canvas.text(56, 262, "to host", at="start", size=12)
+    canvas.note(56, 262, "to host")
     for host in range(10):
         canvas.text(160 + 40 * host, 262, str(host), size=12, bold=True)
     for number in range(3):
         y = 272 + 36 * number
         row = table[f"leaf:0:{number}"]
-        canvas.text(56, y + 20, f"leaf {number}, up", at="start", size=12)
+        canvas.note(56, y + 20, f"leaf {number}, up")
         for host in range(10):
             entry = row[str(host)]
             own = entry == "host"
@@ -248,12 +246,10 @@ def remainder() -> Canvas:
             canvas.text(
                 160 + 40 * host, y + 20, "here" if own else entry.removeprefix("up:"), size=12
             )
-    canvas.text(
+    canvas.note(
         56,
         404,
         f"A full leaf has {wide[1]} uplinks; the remainder leaf has {wide[0]} and wraps around.",
-        at="start",
-        size=12,
     )
     return canvas
 
@@ -315,12 +311,10 @@ def rail() -> Canvas:
     tree.nodes(dict.fromkeys(mine, BLUE))
     tree.names(4)
     _legend(canvas, 66, 276, [(BLUE, "rail 0 of the tenant"), (PURPLE, "rail 1: the same uplinks")])
-    canvas.text(
+    canvas.note(
         60,
         306,
         "Leaves 0 and 1 form a leaf group: their hosts have a port on each. 5 hosts, two trees.",
-        at="start",
-        size=12,
     )
     return canvas
 
@@ -367,13 +361,7 @@ def move() -> Canvas:
             (GREEN, "another tenant"),
         ],
     )
-    canvas.text(
-        60,
-        306,
-        "All three are claimed until the last server has left the old place.",
-        at="start",
-        size=12,
-    )
+    canvas.note(60, 306, "All three are claimed until the last server has left the old place.")
     return canvas
 
 
@@ -414,13 +402,7 @@ def container() -> Canvas:
             (GREEN, f"serve: {serve.size}"),
         ],
     )
-    canvas.text(
-        60,
-        312,
-        f"{free} hosts and the dashed cables stay for more of the same project.",
-        at="start",
-        size=12,
-    )
+    canvas.note(60, 312, f"{free} hosts and the dashed cables stay for more of the same project.")
     return canvas
 
 
@@ -467,12 +449,12 @@ def fault() -> Canvas:
         canvas.text(x + 58, 331, text, size=12)
         if number:
             canvas.line((x - 12, 326), (x - 1, 326), arrow=True)
-    canvas.text(60, 374, "Each step waits until the switches confirm it.", at="start", size=12)
+    canvas.note(60, 374, "Each step waits until the switches confirm it.")
     return canvas
 
 
 def cables() -> Canvas:
-    """Who crosses which cable, by the tables that the service makes."""
+    """Cables that each sender crosses, by the tables that the service makes."""
     canvas = Canvas(700, 348)
     tree = Tree(canvas, TWO_LEVELS, 60, 34, 630, 100)
     _, held = _fabric({"blue": 6, "green": 3}, TWO_LEVELS)

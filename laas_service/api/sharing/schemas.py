@@ -85,7 +85,7 @@ class PromiseAnswer(Shown):
 
 
 def _load(entry: PromiseEntry) -> dict[str, Any]:
-    """What a promise of a link shows rounded."""
+    """Fields of a promise of a link that are shown rounded."""
     return {
         "link": entry.name,
         "promised": round(entry.promised, 6),

@@ -66,7 +66,7 @@ def cut_off(busy: Sequence[str], under_way: Sequence[str], stuck: Sequence[str])
     """Why servers on old hosts (``busy``) stop although links joined these to the new ones."""
     text = f"faults cut {listed(busy)} off from the new hosts, so servers there stop"
     state = _servers(("they stop", under_way), (LEFT_BEHIND, stuck))
-    return f"{text}; {state or 'delete or move them'}"
+    return f"{text}; {state or 'delete or move them'}; their owner starts them again afterwards"
 
 
 def stopped_again(under_way: Sequence[str], stuck: Sequence[str]) -> str:

@@ -326,6 +326,7 @@ def test_servers_that_a_fault_cuts_off_stop_once_the_time_is_over(
     waits = client.get(path).json
     assert waits["changing"] == "leave"
     assert "old and new ones are held: faults cut node00, node01, node02 off" in waits["error"]
+    assert "their owner starts them again afterwards" in waits["error"]
     assert 'laas_allocations_overdue{fabric="main"} 1.0' in client.get("/metrics").text
     assert compute.idle >= set(busy)
     assert compute.halted.isdisjoint(busy), "their owner may start them"
